@@ -10,9 +10,9 @@
 #include "tests/bench/fio_mix.h"
 #include "tests/bench/local_update.h"
 #include "tests/bench/raw_io.h"
-#include "zero/tier/codec.h"
-#include "zero/tier/compress.h"
-#include "zero/tier/tiles.h"
+#include "zero/store/nvme_codec.h"
+#include "zero/store/nvme_compress.h"
+#include "zero/store/state_tiles.h"
 
 #include <errno.h>
 #include <fcntl.h>

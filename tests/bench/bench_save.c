@@ -14,7 +14,7 @@
 #include "tests/bench/weights.h"
 #include "tests/ranks/bind.h"
 #include "tests/unit/temporary.h"
-#include "zero/state/state.h"
+#include "zero/snapshot/snapshot.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_save.h"
 #include "tests/bench/local_update.h"
-#include "zero/state/state.h"
+#include "zero/snapshot/snapshot.h"
 
 #include <fcntl.h>
 #include <signal.h>

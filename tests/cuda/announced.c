@@ -5,7 +5,7 @@
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
-#include "zero/device/inner.h"
+#include "zero/exec/device_parts.h"
 
 #include <math.h>
 #include <setjmp.h>

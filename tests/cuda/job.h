@@ -11,7 +11,7 @@
 #include "tests/cuda/staged.h"
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 enum { JOB_SKIPPED = 77, JOB_STEPS = 3, JOB_RANKS = 4, JOB_LOOKS = 1000, JOB_EVALUATED = 3 };
 

@@ -7,7 +7,7 @@
 #include "tests/cuda/leftovers.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
-#include "zero/device/inner.h"
+#include "zero/exec/device_parts.h"
 
 #include <zero/optimizer.h>
 

@@ -4,7 +4,7 @@
 // through the GPU, with "files" from files.
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/device/inner.h"
+#include "zero/exec/device_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 // through the GPU.
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/device/inner.h"
+#include "zero/exec/device_parts.h"
 
 #include <pthread.h>
 #include <setjmp.h>

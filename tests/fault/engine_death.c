@@ -4,7 +4,7 @@
 
 #include "base/fault.h"
 #include "tests/ranks/toy.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 #include "tests/numerics/own_state.h"
 
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 static struct own_element read_element(const zero_ctx *z, const struct eng_slice *slice, size_t e)
 {

@@ -4,7 +4,7 @@
 #include "tests/numerics/rounding_reference.h"
 #include "tests/ranks/team.h"
 #include "tests/unit/temporary.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 #include "zero/random.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* zero_step_ahead(): a step that is announced ends in the bits of any other, refuses what would
  * read weights that may be changing, and writes none that somebody reads. */
 #include "tests/ranks/toy.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 #include "base/fault.h"
 

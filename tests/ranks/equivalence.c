@@ -14,7 +14,7 @@
 #include "tests/ranks/team.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 #include "zero/kernels/kernels.h"
 
 #include <setjmp.h>

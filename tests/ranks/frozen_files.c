@@ -4,7 +4,7 @@
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
-#include "zero/tier/tier.h"
+#include "zero/store/nvme_tier.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "tests/ranks/process_memory.h"
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 #include <jansson.h>
 #include <malloc.h>

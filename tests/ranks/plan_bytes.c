@@ -5,7 +5,7 @@
 #include "tests/unit/temporary.h"
 
 #include "base/arena.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
-#include "zero/tier/tier.h"
+#include "zero/store/nvme_tier.h"
 
 #include <pthread.h>
 #include <setjmp.h>

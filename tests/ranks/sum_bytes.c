@@ -3,7 +3,7 @@
 // those of sums in memory.
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
-#include "zero/tier/tier.h"
+#include "zero/store/nvme_tier.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  *
  * Without arguments some of the points at which it can die are tried, with "all" every one. */
 #include "tests/ranks/toy.h"
-#include "zero/engine.h"
+#include "zero/core/context.h"
 
 #include "base/fault.h"
 #include "base/hash.h"

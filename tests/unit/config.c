@@ -1,5 +1,5 @@
 // Configuration: who wins, what is refused and how that is said, where every value came from.
-#include "zero/config.h"
+#include "zero/config/config.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /** The order of tiles in an announced step. */
-#include "zero/tier/due.h"
+#include "zero/store/tile_order.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

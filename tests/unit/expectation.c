@@ -1,5 +1,5 @@
-// zero/plan.h: what a step is expected to take, and what limits it, of rates that are made up.
-#include "zero/plan.h"
+// zero/plan/plan.h: what a step is expected to take, and what limits it, of rates that are made up.
+#include "zero/plan/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /** The layout and the placement: who owns what, and whether it all fits. */
-#include "zero/layout.h"
-#include "zero/placement.h"
+#include "zero/model/layout.h"
+#include "zero/model/placement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

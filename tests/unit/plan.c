@@ -1,6 +1,6 @@
 /* The plan: every row, against bytes counted here; for worlds and models that are not there; and
  * where each value of the configuration came from. */
-#include "zero/plan.h"
+#include "zero/plan/plan.h"
 
 #include <zero/zero.h>
 

@@ -1,5 +1,5 @@
 /** Strips: every piece of which there is something is in exactly one, whatever tiles look like. */
-#include "zero/tier/strips.h"
+#include "zero/store/strips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
-// zero/tier/codec.h: tiles come back as they were, whatever is in them, and nothing but what was
-// encoded is taken for a tile.
-#include "zero/tier/codec.h"
+// zero/store/nvme_codec.h: tiles come back as they were, whatever is in them, and nothing but what
+// was encoded is taken for a tile.
+#include "zero/store/nvme_codec.h"
 
 #include "base/arena.h"
 #include "checkpoint/codec.h"
-#include "zero/tier/compress.h"
-#include "zero/tier/tiles.h"
+#include "zero/store/nvme_compress.h"
+#include "zero/store/state_tiles.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 
 #include "base/device.h"
 #include "collectives/device.h"
-#include "zero/engine.h"
-#include "zero/probe.h"
+#include "zero/core/context.h"
+#include "zero/plan/memory_probe.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -7,8 +7,8 @@
  * alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0, f16: 0x7e00). All functions are
  * local, allocate nothing, and expect the floating-point environment of eng_fp_enter().
  */
-#ifndef ZERO_KERNELS_H
-#define ZERO_KERNELS_H
+#ifndef ZERO_KERNELS_KERNELS_H
+#define ZERO_KERNELS_KERNELS_H
 
 #include "zero/types.h"
 

@@ -1,9 +1,9 @@
 /**
  * Element-wise optimizers: one file and one ops table each. Adding one is a file and a line in
- * optim.c's list, and its arithmetic in kernels/loop.h. A program's own ones are in own.c.
+ * optim.c's list, and its arithmetic in kernels/loop.h. A program's own ones are in custom.c.
  */
-#ifndef ZERO_OPTIM_H
-#define ZERO_OPTIM_H
+#ifndef ZERO_OPTIM_OPTIM_H
+#define ZERO_OPTIM_OPTIM_H
 
 #include "base/error.h"
 #include "zero/kernels/kernels.h"

@@ -1,0 +1,418 @@
+#include "zero/api/compare.h"
+#include "zero/plan/budget.h"
+#include "zero/snapshot/snapshot.h"
+#include "zero/step/step_outcome.h"
+
+#include "base/file.h"
+#include "base/size_limit.h"
+#include "zero/config/config_key.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/** What ranks must agree on before they meet in collectives: values of keys, as those show them,
+ * and sizes of the model. */
+struct declaration {
+    int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
+    int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
+    int64_t nonfinite, skip_limit;
+    int64_t device, offload_optimizer, offload_params, offload_grads, offload_update;
+    int64_t gather; // comes of where things are, too
+    int64_t reduction, sum_group, paranoid, verify_micro;
+    int64_t comm_dtype, master, moments;
+    int64_t tile_bytes, recovery, compress;
+    uint64_t seed;
+    uint64_t params, groups;
+};
+
+static const char *const declaration_names[] = {"stage",          "micro_batches",
+                                                "prefetch_units", "open_units",
+                                                "persist_numel",  "live_bytes",
+                                                "loss_scale",     "loss_scale_init",
+                                                "loss_scale_min", "loss_scale_window",
+                                                "nonfinite",      "skip_limit",
+                                                "device",         "offload_optimizer",
+                                                "offload_params", "offload_grads",
+                                                "offload_update", "gather",
+                                                "reduction",      "sum_group",
+                                                "paranoid",       "verify_micro",
+                                                "comm_dtype",     "master",
+                                                "moments",        "tile_bytes",
+                                                "recovery",       "compress",
+                                                "seed",           "tensors",
+                                                "groups"};
+
+static void show_value(const char *name, int64_t value, char *text, size_t size)
+{
+    const int key = eng_key_find(name, strlen(name));
+    if (key >= 0)
+        eng_key_show(&eng_keys[key], value, text, size);
+    else
+        snprintf(text, size, "%lld", (long long)value);
+}
+
+static zero_result settings_differ(size_t rank, const char *name, int64_t a, int64_t b,
+                                   struct base_error *error)
+{
+    char first[ENG_VALUE_BYTES], other[ENG_VALUE_BYTES];
+    show_value(name, a, first, sizeof first);
+    show_value(name, b, other, sizeof other);
+    return zero_fail(error, ZERO_E_DIVERGED, "ranks 0 and %zu differ in %s: %s and %s", rank, name,
+                     first, other);
+}
+
+static int64_t compress_of(const struct eng_config *config)
+{
+    if (strcmp(config->compress, "auto") == 0)
+        return ENG_COMPRESS_AUTO;
+    return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
+}
+
+/** Who updates what is offloaded, as the key has it; where nothing is, "auto" says no more than
+ * "host". */
+static int64_t updater_of(const struct eng_config *config)
+{
+    if (config->undecided)
+        return ENG_UPDATER_AUTO;
+    return config->streamed ? ENG_UPDATER_DEVICE : ENG_UPDATER_HOST;
+}
+
+/** Where the state is, as the key has it; on the host "host" says no more than "none". */
+static int64_t offload_of(const struct eng_config *config)
+{
+    if (config->nvme)
+        return ENG_OFFLOAD_NVME;
+    const bool on_host = !config->resident || config->streamed;
+    return config->on_device && on_host ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
+}
+
+/** Ranks whose settings differ are told which one. */
+static zero_result compare_settings(zero_ctx *z, struct base_error *error)
+{
+    const struct declaration mine = {
+        .stage = z->config.stage,
+        .micro_batches = z->config.micro_batches,
+        .prefetch_units = z->config.prefetch_units,
+        .open_units = z->config.open_units,
+        .persist_numel = z->config.persist_numel,
+        .live_bytes = z->config.live_bytes,
+        .loss_scale = z->config.loss_scale,
+        .loss_scale_init = z->config.loss_scale_init,
+        .loss_scale_min = z->config.loss_scale_min,
+        .loss_scale_window = z->config.loss_scale_window,
+        .nonfinite = z->config.nonfinite,
+        .skip_limit = z->config.skip_limit,
+        .gather = z->config.shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY,
+        .reduction = z->config.native,
+        .sum_group = z->config.sum_group,
+        .paranoid = z->config.paranoid,
+        .verify_micro = z->config.verify_micro,
+        .comm_dtype = z->config.comm_dtype,
+        .master = z->config.no_masters,
+        .moments = z->config.moment_dtype == ZERO_BF16,
+        .offload_optimizer = offload_of(&z->config),
+        .offload_params = z->config.params_nvme,
+        .offload_grads = z->config.grads_nvme,
+        .tile_bytes = z->config.tile_bytes,
+        .recovery = strcmp(z->config.recovery, "durable") == 0,
+        .compress = compress_of(&z->config),
+        .device = z->config.on_device,
+        .offload_update = updater_of(&z->config),
+        .seed = z->config.seed,
+        .params = z->model.param_count,
+        .groups = z->model.group_count,
+    };
+    const size_t world = (size_t)z->config.world;
+    struct declaration *all = base_calloc(world, sizeof *all);
+    if (!all)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu declarations", world);
+    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
+    if (r)
+        r = eng_comm_failed(z, r);
+    for (size_t rank = 1; !r && rank < world; rank++)
+        for (size_t i = 0; !r && i < sizeof mine / sizeof(int64_t); i++) {
+            int64_t a, b;
+            memcpy(&a, (unsigned char *)all + i * sizeof a, sizeof a);
+            memcpy(&b, (unsigned char *)(all + rank) + i * sizeof b, sizeof b);
+            if (a != b)
+                r = settings_differ(rank, declaration_names[i], a, b, error);
+        }
+    base_free(all);
+    return r;
+}
+
+/** What ranks use to compare. */
+size_t eng_commit_bytes(const zero_ctx *z)
+{
+    const size_t models = eng_compare_model_bytes(z), values = eng_first_bytes(z);
+    const size_t settings = (size_t)z->config.world * sizeof(struct declaration);
+    const size_t most = models > settings ? models : settings;
+    return most > values ? most : values;
+}
+
+/** Values that would have no effect on any tensor. */
+static zero_result check_precision(const struct eng_config *config, const struct eng_model *model,
+                                   struct base_error *error)
+{
+    size_t narrow = 0, trained = 0, narrow_trained = 0, with_moments = 0;
+    for (size_t p = 0; p < model->param_count; p++) {
+        const struct eng_param *param = &model->params[p];
+        const bool is_narrow = param->dtype != ZERO_F32, trains = !param->frozen;
+        narrow += is_narrow;
+        trained += trains;
+        narrow_trained += is_narrow && trains;
+        with_moments += eng_model_moments(model, p) > 0;
+    }
+    if (config->no_masters && narrow == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "master=none, but all %zu tensors are f32, which are their own master "
+                         "weights: it is for bf16 and f16",
+                         model->param_count);
+    if (config->no_masters && narrow_trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "master=none, but all %zu tensors of bf16 and f16 are frozen, and have no "
+                         "master weights anyway",
+                         narrow);
+    if (config->moment_dtype != ZERO_F32 && with_moments == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "moments=%s, but no optimizer of the %zu tensors that train keeps moments",
+                         config->moments, trained);
+    if (config->comm_dtype != ZERO_DTYPE_DEFAULT && trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "comm_dtype=%s, but all %zu tensors are frozen: no gradient travels",
+                         eng_dtype_name(config->comm_dtype), model->param_count);
+    if (config->grads_nvme && trained == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_grads=nvme, but all %zu tensors are frozen: there are no sums",
+                         model->param_count);
+    return ZERO_OK;
+}
+
+/** Buffers of the caller's are memory of the host. */
+static zero_result check_device(const struct eng_config *config, const struct eng_model *model,
+                                struct base_error *error)
+{
+    for (size_t p = 0; config->on_device && p < model->param_count; p++)
+        if (model->params[p].borrow || model->params[p].grad)
+            return zero_fail(
+                error, ZERO_E_INVALID,
+                "tensor %s has %s of the caller's, and device=%s: only the engine's own "
+                "buffers are there",
+                model->params[p].name, model->params[p].borrow ? "a working copy" : "a gradient",
+                config->device);
+    for (size_t g = 0; config->resident && g < model->group_count; g++)
+        if (model->groups[g].choice.own)
+            return zero_fail(
+                error, ZERO_E_UNSUPPORTED,
+                "group %s: optimizer %s is the program's, and has no form for device=%s: take "
+                "%s=host",
+                model->groups[g].name, model->groups[g].optimizer->name, config->device,
+                config->streamed ? "offload_update" : "offload_optimizer");
+    return ZERO_OK;
+}
+
+/** The same of tensors that stay in memory. */
+static zero_result check_staged(const struct eng_config *config, const struct eng_layout *layout,
+                                struct base_error *error)
+{
+    size_t staged = 0;
+    for (size_t s = 0; s < layout->section_count; s++)
+        staged += !layout->sections[s].persistent;
+    if (config->params_nvme && staged == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_params=nvme, but no tensor has more than persist_numel=%" PRId64
+                         " elements in a unit: all of them stay in memory",
+                         config->persist_numel);
+    return ZERO_OK;
+}
+
+void eng_remember_refusal(zero_ctx *z, const struct base_error *error)
+{
+    if (!z->refused.result)
+        z->refused = *error;
+}
+
+/** The model, and what of the configuration follows from it. */
+static zero_result complete(zero_ctx *z, struct base_error *error)
+{
+    if (z->refused.result)
+        return zero_fail(error, z->refused.result, "%s", z->refused.message);
+    zero_result r = eng_model_complete(&z->model, error);
+    if (!r)
+        r = check_precision(&z->config, &z->model, error);
+    return r ? r : eng_policy_resolve(&z->config, &z->model, &z->scale, error);
+}
+
+/** The layout, before which nothing is known of what a rank needs. */
+static zero_result make_layout(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    z->micro_count = eng_config_rounds(config);
+    z->planned_micro_batches = config->micro_batches;
+    z->planned_blocks = eng_config_may_leave_blocks(config);
+    zero_result r = check_device(config, &z->model, error);
+    if (!r)
+        r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
+    return r ? r : check_staged(config, &z->layout, error);
+}
+
+/** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not
+ * fit ("": it does, or nobody looked). */
+static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
+{
+    const bool lacks =
+        z->plan.fit.verdict != ENG_FITS_NOT && z->plan.gpu_fit.verdict == ENG_FITS_NOT;
+    const char *const texts[] = {z->plan.text, z->plan.json,
+                                 lacks ? z->plan.gpu_fit.reason : z->plan.fit.reason};
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < 3 && z->config.plan_fd >= 0; i++)
+        r = base_write_all(z->config.plan_fd, texts[i], strlen(texts[i]) + 1,
+                           "the descriptor for the plan", error);
+    return r ? r : ZERO_PLANNED;
+}
+
+/** Without the other ranks, who are not there. */
+static zero_result only_plan(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = eng_fit_look(z, &error);
+    if (!r && z->plan.fit.verdict != ENG_FITS_NOT)
+        r = eng_tier_probe(z, &z->plan.disk, &error);
+    if (!r)
+        r = eng_budget_write(z, &z->plan, &error);
+    if (!r)
+        r = hand_over_plan(z, &error);
+    return error.result ? eng_fail_from(z, &error) : r;
+}
+
+/** Ranks that registered the same have the same plan, which fits all of them or none. */
+static zero_result agree_on_plan(zero_ctx *z)
+{
+    struct base_error error = {0};
+    const zero_result fits = eng_fit_agree(z);
+    const zero_result r = eng_budget_write(z, &z->plan, &error);
+    return fits ? fits : r ? eng_fail_from(z, &error) : ZERO_OK;
+}
+
+/** First values, and a warning for each tensor of which one is not finite. */
+static zero_result watched_first(const zero_ctx *z, void *user, const struct eng_slice *slice,
+                                 uint64_t first, uint64_t count, float *out,
+                                 struct base_error *error)
+{
+    struct eng_param *param = &z->model.params[slice->param];
+    const zero_result r = eng_values_first(z, user, slice, first, count, out, error);
+    uint64_t i = 0;
+    if (r || param->nonfinite)
+        return r;
+    while (i < count && isfinite(out[i]))
+        i++;
+    if (i == count)
+        return ZERO_OK;
+    param->nonfinite = true;
+    base_logf(&z->log, ZERO_LOG_WARN, "core",
+              "first values are not finite: slice %d, element %" PRIu64 " of tensor %s is %g",
+              slice->index, first + i, param->name, (double)out[i]);
+    return ZERO_OK;
+}
+
+static zero_result first_values(zero_ctx *z)
+{
+    struct base_error error = {0};
+    // Without sums to read into there is nothing to try first: no values are lost.
+    if (!eng_sums_are_scratch(z) || !eng_values_read(z, watched_first, NULL, &error))
+        eng_values_write(z, ENG_REPLACE, watched_first, NULL, &error);
+    const zero_result r = eng_agree(z, &error, "first values");
+    return r ? r : eng_values_install(z, ENG_REPLACE);
+}
+
+/** A message is one line. */
+static void log_plan(const zero_ctx *z)
+{
+    for (const char *line = z->plan.text; *line;) {
+        const size_t length = strcspn(line, "\n");
+        base_logf(&z->log, ZERO_LOG_DEBUG, "core", "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+/** Fails by what was found without the others, who may have registered another model and wait. */
+static zero_result fail_alone(zero_ctx *z, const struct base_error *error)
+{
+    if (z->comm)
+        coll_abort(z->comm, error->result, error->message);
+    return eng_fail_from(z, error);
+}
+
+/** What this rank needs, when all that is left open is decided. */
+static zero_result decide(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (complete(z, &error))
+        return fail_alone(z, &error);
+    zero_result r = z->comm ? compare_settings(z, &error) : ZERO_OK;
+    if (!r && z->comm)
+        r = eng_compare_model(z, &error);
+    if (r)
+        return error.result ? eng_fail_from(z, &error) : r;
+    // The same functions whether the world is there or only planned.
+    r = make_layout(z, &error);
+    if (!r)
+        r = eng_updater_decide(z, &error);
+    if (!r)
+        r = eng_budget_make(z, &error);
+    return error.result ? fail_alone(z, &error) : r;
+}
+
+static zero_result commit(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = decide(z);
+    if (r)
+        return r;
+    if (z->config.plan)
+        return only_plan(z);
+    r = agree_on_plan(z);
+    if (r)
+        return r;
+    r = eng_first_compare(z);
+    if (!r)
+        r = eng_memory_allocate(z);
+    if (!r)
+        r = eng_tier_open(z);
+    if (!r && eng_budget_write(z, &z->plan, &error))
+        r = eng_fail_from(z, &error);
+    if (!r)
+        r = eng_segments_make(z);
+    if (!r)
+        r = eng_runs_begin(z);
+    if (!r)
+        r = first_values(z);
+    if (r)
+        return r;
+    z->committed = true;
+    eng_watch_start(z);
+    base_logf(&z->log, ZERO_LOG_INFO, "core",
+              "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
+              z->layout.unit_count, z->layout.granules, z->plan.total.mine);
+    log_plan(z);
+    return ZERO_OK;
+}
+
+zero_result zero_commit(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_commit");
+    if (!r) {
+        // The tier makes files and memory: what exceeds the limit of file sizes is an error.
+        const struct base_size_limit limit = base_size_limit_begin();
+        r = commit(z);
+        base_size_limit_end(&limit);
+        // A context that could not commit is good for zero_close() only.
+        if (r && !z->fatal)
+            z->fatal = r;
+    }
+    return eng_leave(z, r);
+}

@@ -1,0 +1,346 @@
+// What follows from the values of the configuration: what fits together, and what is decided by it.
+
+#include "zero/config/config.h"
+
+#include "base/cpu.h"
+#include "collectives/device.h"
+#include "zero/config/config_key.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Where rank 0 is, if ranks meet there: because they go by tcp, or to find out whether they have
+// to. A variable that is missing does not say that all of them are on this host.
+static zero_result find_master(struct eng_config *config, struct base_error *error)
+{
+    const bool known = config->local_world > 0;
+    struct base_error why = {.result = ZERO_OK};
+    config->unplaced = false;
+    if (config->world == 1 || config->plan || config->team)
+        return ZERO_OK;
+    if (!config->by_network && (known || eng_config_given(config, "transport")))
+        return ZERO_OK;
+    if (config->by_network ? boot_find_master(&config->meeting, environ, &why)
+                           : boot_find_any_master(&config->meeting, environ, &why))
+        return zero_fail(error, why.result, "%s%s", why.message,
+                         known ? ""
+                               : "; if all ranks are on this host, transport=shm needs neither");
+    config->unplaced = !known && *config->meeting.address;
+    if (config->unplaced && config->world > BOOT_MESH_MAX)
+        return zero_fail(
+            error, ZERO_E_INVALID,
+            "the launcher (%s) does not say how many of %d ranks are on this host, and "
+            "%d at most can meet to find out: if all are, take transport=shm",
+            config->launcher, config->world, BOOT_MESH_MAX);
+    if (*config->meeting.address)
+        boot_job_at(config->job, &config->meeting, environ);
+    return ZERO_OK;
+}
+
+static zero_result check_transport(struct eng_config *config, struct base_error *error)
+{
+    const bool threads = !strcmp(config->transport, "threads");
+    config->by_network = !strcmp(config->transport, "tcp");
+    if (!strcmp(config->transport, "self") && config->world > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=self is for one rank, and there are %d: take shm, tcp or "
+                         "threads",
+                         config->world);
+    if (threads && !config->team)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=threads needs zero_config.team: ranks that are processes take "
+                         "shm, or tcp");
+    if (!threads && config->team)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=%s, but zero_config.team is for transport=threads",
+                         config->transport);
+    if (!config->by_network && eng_config_on_several_hosts(config))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "transport=%s, but %d of %d ranks are on this host (%s says): take tcp, "
+                         "or none",
+                         config->transport, config->local_world, config->world, config->launcher);
+    return find_master(config, error);
+}
+
+bool eng_config_may_share(const struct eng_config *config, int stage)
+{
+    return stage > 0 && !config->params_nvme && !config->resident && !config->by_network;
+}
+
+// One copy a host, unless the program has its own in any case.
+static bool shares(const struct eng_config *config)
+{
+    return eng_config_may_share(config, config->stage) && strcmp(config->gather, "copy") != 0;
+}
+
+const char *eng_config_bound_updater(const struct eng_config *config)
+{
+    if (config->nvme)
+        return "state is in files";
+    if (config->native && config->world > 1)
+        return "reduction=native, whose bits depend on it";
+    if (strcmp(config->gather, "shared") == 0)
+        return "gather=shared";
+    if ((config->world > 1 || config->over_nccl) && !coll_device_has(config->device_transport))
+        return "this build has no NCCL";
+    return NULL;
+}
+
+// Whether the device updates what is offloaded from it, or may yet.
+static bool may_stream(const struct eng_config *config)
+{
+    return config->streamed || (config->undecided && !eng_config_bound_updater(config));
+}
+
+void eng_config_decide_update(struct eng_config *config, bool device)
+{
+    config->undecided = false;
+    config->streamed = config->resident = device;
+    config->shared = shares(config);
+}
+
+static zero_result decide_gather(struct eng_config *config, struct base_error *error)
+{
+    const bool asked = strcmp(config->gather, "shared") == 0;
+    if (asked && config->stage == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared at stage 0: it gathers no parameters, every rank updates "
+                         "a copy of its own; take stage 1, 2 or 3");
+    if (asked && config->params_nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared with offload_params=nvme: there is no copy in memory that "
+                         "ranks could share; take copy, or auto");
+    if (asked && config->resident)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "gather=shared with device=%s and %s: each rank's working copies are on "
+                         "its device; take copy, or auto",
+                         config->device,
+                         config->streamed ? "offload_update=device" : "offload_optimizer=none");
+    if (asked && config->by_network)
+        return zero_fail(error, ZERO_E_UNSUPPORTED,
+                         "gather=shared with transport=tcp, whose ranks have no memory in common: "
+                         "take copy, or auto");
+    config->shared = shares(config);
+    return ZERO_OK;
+}
+
+zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error)
+{
+    if (config->sum_group & (config->sum_group - 1))
+        return zero_fail(error, ZERO_E_INVALID, "sum_group=%d: it must be a power of two",
+                         config->sum_group);
+    if (!config->native)
+        return ZERO_OK;
+    if (config->stage > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "reduction=native at stage %d: gradients are sharded there, so nothing "
+                         "can be added up before it travels; take stage 0 or 1",
+                         config->stage);
+    if (config->micro_batches % config->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "reduction=native with %d micro-batches on %d ranks: it needs the same "
+                         "number on every rank",
+                         config->micro_batches, config->world);
+    if (config->sum_group > 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "sum_group=%d with reduction=native: it is for the canonical order",
+                         config->sum_group);
+    return ZERO_OK;
+}
+
+static void decide_precision(struct eng_config *config)
+{
+    config->no_masters = !strcmp(config->master, "none");
+    config->moment_dtype = !strcmp(config->moments, "bf16") ? ZERO_BF16 : ZERO_F32;
+}
+
+// Parameters and sums go where the state already is.
+static zero_result check_other_tiers(const struct eng_config *config, struct base_error *error)
+{
+    if (config->params_nvme && !config->nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_params=nvme needs offload_optimizer=nvme: working copies are "
+                         "made from the weights that are in tiles there");
+    if (config->grads_nvme && !config->nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_grads=nvme needs offload_optimizer=nvme: sums come back tile by "
+                         "tile, as the state does that they update");
+    return ZERO_OK;
+}
+
+// What state on a device rules out, so far.
+static zero_result check_resident(struct eng_config *config, struct base_error *error)
+{
+    config->resident = strcmp(config->offload_optimizer, "none") == 0 || config->streamed;
+    if (!config->resident)
+        return ZERO_OK;
+    if (config->params_nvme || config->grads_nvme)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s=nvme with offload_update=device, where they are on the device: take "
+                         "offload_update=host",
+                         config->params_nvme ? "offload_params" : "offload_grads");
+    return ZERO_OK;
+}
+
+// "cpu", "cuda", or "cuda:2".
+static zero_result decide_device(struct eng_config *config, struct base_error *error)
+{
+    static const char cuda[] = "cuda:";
+    const char *name = config->device, *number = name + sizeof cuda - 1;
+    if (!*name)
+        snprintf(config->device, sizeof config->device, "cpu");
+    if (strcmp(name, "cpu") == 0)
+        return ZERO_OK;
+    const size_t digits = strncmp(name, cuda, sizeof cuda - 1) ? 0 : strspn(number, "0123456789");
+    const bool numbered = digits > 0 && digits < 5 && number[digits] == '\0';
+    config->on_device = true;
+    config->device_number = config->local_rank >= 0 ? config->local_rank : config->rank;
+    if (numbered)
+        config->device_number = (int)strtol(number, NULL, 10);
+    if (!numbered && strcmp(name, "cuda") != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "device=%s: it is cpu, cuda (the GPU with this rank's number on its "
+                         "host), or cuda:N",
+                         name);
+    if (config->paranoid)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "paranoid=1 with device=%s: its windows are memory of the host", name);
+    return check_resident(config, error);
+}
+
+// What is offloaded passes through a GPU if there is both.
+static zero_result decide_updates(struct eng_config *config, struct base_error *error)
+{
+    const bool offloads = config->on_device && strcmp(config->offload_optimizer, "none") != 0;
+    const bool automatic = strcmp(config->offload_update, "auto") == 0;
+    config->undecided = offloads && automatic;
+    if (!offloads &&
+        (config->streamed || (automatic && eng_config_given(config, "offload_update"))))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_update=%s, but no state is offloaded from a GPU: it is for "
+                         "device=cuda with offload_optimizer=host or nvme",
+                         config->offload_update);
+    return ZERO_OK;
+}
+
+// What says where and how is for state that is in files.
+static zero_result check_tier(const struct eng_config *config, struct base_error *error)
+{
+    static const char *const keys[] = {"nvme_dir", "io", "host_bytes", "recovery"};
+    const bool tiles = config->nvme || may_stream(config);
+    if (!tiles && eng_config_given(config, "tile_bytes"))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "tile_bytes is set, but nothing is moved in tiles: it is for "
+                         "offload_optimizer=nvme, and for offload_update=device or auto");
+    for (size_t i = 0; !config->nvme && i < sizeof keys / sizeof *keys; i++)
+        if (eng_config_given(config, keys[i]))
+            return zero_fail(error, ZERO_E_INVALID,
+                             "%s is set, but nothing is on NVMe: it is for offload_optimizer=nvme",
+                             keys[i]);
+    if (!config->nvme && strcmp(config->compress, "on") == 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "compress=on, but nothing is on NVMe: it is for offload_optimizer=nvme");
+    if (config->nvme && !*config->nvme_dir)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "offload_optimizer=nvme needs nvme_dir, the directory of its files");
+    return ZERO_OK;
+}
+
+static zero_result check_device_transport(const struct eng_config *config, struct base_error *error)
+{
+    const char *key = eng_config_given(config, "device_transport")  ? "device_transport"
+                      : eng_config_given(config, "device_register") ? "device_register"
+                      : config->native_comm                         ? "zero_config.native_comm"
+                                                                    : NULL;
+    const char *bound = config->undecided ? eng_config_bound_updater(config) : NULL;
+    if (key && !config->resident && !may_stream(config))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s is set, but no state is on a GPU%s%s: it is for device=cuda with "
+                         "offload_optimizer=none, or with offload_update=device or auto",
+                         key, bound ? ", and the host updates it: " : "", bound ? bound : "");
+    if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.native_comm is set, but device_transport=%s: it is for nccl",
+                         config->device_transport);
+    if (strcmp(config->device_register, "on") == 0 && strcmp(config->device_transport, "nccl") != 0)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "device_register=on, but device_transport=%s: it is for nccl",
+                         config->device_transport);
+    return ZERO_OK;
+}
+
+zero_result eng_config_decide(struct eng_config *config, struct base_error *error)
+{
+    config->native = !strcmp(config->reduction, "native");
+    config->nvme = !strcmp(config->offload_optimizer, "nvme");
+    if (config->nvme) { // whoever compresses tiles wants to know
+        config->allowed_cpus = base_cpu_allowed();
+        config->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    }
+    config->streamed = !strcmp(config->offload_update, "device");
+    config->over_nccl = eng_config_given(config, "device_transport") &&
+                        strcmp(config->device_transport, "nccl") == 0;
+    config->params_nvme = !strcmp(config->offload_params, "nvme");
+    config->grads_nvme = !strcmp(config->offload_grads, "nvme");
+    decide_precision(config);
+    zero_result result = check_transport(config, error);
+    if (!result)
+        result = check_other_tiers(config, error);
+    if (!result)
+        result = decide_device(config, error);
+    if (!result)
+        result = decide_updates(config, error);
+    if (!result)
+        result = check_tier(config, error);
+    if (!result)
+        result = check_device_transport(config, error);
+    if (!result)
+        result = decide_gather(config, error);
+    if (!result)
+        result = eng_config_check_reduction(config, error);
+    return result;
+}
+
+bool eng_config_whole_sums(const struct eng_config *config, int stage)
+{
+    return stage == 0 && (eng_config_moves(config) || (config->world > 1 && config->by_network));
+}
+
+bool eng_config_moves(const struct eng_config *config)
+{
+    return config->resident && (config->world > 1 || config->over_nccl);
+}
+
+bool eng_config_registers(const struct eng_config *config)
+{
+    const bool wanted = config->by_network ? strcmp(config->device_register, "off") != 0
+                                           : strcmp(config->device_register, "on") == 0;
+    return wanted && eng_config_moves(config) && strcmp(config->device_transport, "nccl") == 0;
+}
+
+int eng_config_posted(const struct eng_config *config, int units)
+{
+    if (config->world == 1 || config->stage == 0)
+        return 0;
+    return units / 2 + 1 < units ? units / 2 + 1 : units - 1;
+}
+
+int eng_config_rounds(const struct eng_config *config)
+{
+    return (config->micro_batches + config->world - 1) / config->world;
+}
+
+bool eng_config_leaves_blocks(const struct eng_config *config)
+{
+    return config->micro_batches > config->world && config->world % config->sum_group != 0;
+}
+
+bool eng_config_may_leave_blocks(const struct eng_config *config)
+{
+    struct eng_config most = *config;
+    if (!eng_config_given(config, "micro_batches"))
+        most.micro_batches = ENG_MAX_MICRO_BATCHES;
+    return eng_config_leaves_blocks(&most);
+}

@@ -1,0 +1,59 @@
+// Which ranks are on this host, where the launcher does not say: they meet first, and tell each
+// other.
+
+#include "zero/config/config.h"
+#include "zero/core/stop.h"
+
+#include "base/clock.h"
+
+#include <unistd.h>
+
+void eng_config_ask_launcher(struct eng_config *config)
+{
+    struct boot_place place;
+    if (boot_discover(&place, environ, NULL) != ZERO_OK || place.world < config->world)
+        return;
+    if (place.rank == config->rank && place.world == config->world) {
+        config->local_world = place.local_world;
+        config->local_rank = place.local_rank;
+    } else if (place.local_world == place.world) {
+        config->local_world = config->world;
+    }
+}
+
+static void tell(const struct eng_config *config)
+{
+    base_logf(
+        &config->log, ZERO_LOG_INFO, "core",
+        "the launcher (%s) does not say how many ranks are on a host: they have met at port %d "
+        "of %s, and %d of %d are here",
+        config->launcher, config->meeting.port, config->meeting.address, config->local_world,
+        config->world);
+}
+
+zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
+                            struct base_error *error)
+{
+    *mesh = (struct boot_mesh){.world = 0};
+    if (!config->unplaced)
+        return ZERO_OK;
+    const struct boot_meeting meeting = {
+        .rank = config->rank,
+        .world = config->world,
+        .job = config->job,
+        .name = config->name,
+        .deadline_ns = base_clock_ns() + (uint64_t)config->timeout_s * UINT64_C(1000000000),
+        .log = &config->log,
+        .asked = eng_stop_requested,
+    };
+    zero_result result = boot_mesh_open(mesh, &meeting, &config->meeting, error);
+    if (result)
+        return result;
+    const int local_rank = config->local_rank < 0 ? mesh->local_rank : config->local_rank;
+    eng_config_place(config, local_rank, mesh->local_world);
+    tell(config);
+    result = eng_config_decide(config, error);
+    if (result || !config->by_network)
+        boot_mesh_close(mesh);
+    return result;
+}

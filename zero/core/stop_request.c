@@ -1,0 +1,57 @@
+// Requests to stop: zero-run's, by the control segment, signals, and the program's. They travel
+// with the scalars that end a step, or a micro-batch of an evaluation, so that all ranks learn them
+// at one place.
+
+#include "zero/core/stop.h"
+
+bool eng_stop_asked(const zero_ctx *z)
+{
+    return atomic_load_explicit(&z->stop.asked, memory_order_relaxed) || eng_stop_signalled() ||
+           control_stopping(z->watch.segment);
+}
+
+bool eng_stop_listens(const zero_ctx *z)
+{
+    return atomic_load_explicit(&z->stop.listens, memory_order_relaxed) || eng_stop_listening();
+}
+
+bool eng_stop_agreed(const zero_ctx *z)
+{
+    return atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
+}
+
+void eng_stop_agree(zero_ctx *z)
+{
+    uint64_t none = 0;
+    if (atomic_compare_exchange_strong_explicit(&z->stop.agreed, &none, z->step + 1,
+                                                memory_order_relaxed, memory_order_relaxed))
+        base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is the last one before a stop",
+                  (unsigned long long)z->step);
+}
+
+int32_t zero_stop_requested(zero_ctx *z)
+{
+    if (!z || eng_in_child(z))
+        return 0;
+    // A program that asks listens to signals too.
+    if (!atomic_exchange_explicit(&z->stop.listens, 1, memory_order_relaxed))
+        eng_stop_listen();
+    const uint64_t agreed = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed);
+    if (z->watch.area) {
+        control_listen(z->watch.area);
+        if (agreed)
+            control_hear(z->watch.area, agreed - 1);
+    }
+    return agreed != 0;
+}
+
+int32_t zero_restarts(const zero_ctx *z)
+{
+    return z ? z->config.restarts : 0;
+}
+
+void zero_request_stop(zero_ctx *z)
+{
+    if (z)
+        atomic_store_explicit(&z->stop.asked, 1, memory_order_relaxed);
+}

@@ -1,0 +1,165 @@
+// What zero-run sees of a context: where its time goes, and how far it is.
+
+#include "collectives/control/control.h"
+#include "zero/core/context.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+
+zero_result eng_watch_open(zero_ctx *z, struct base_error *error)
+{
+    // Ranks that are threads of one process are none of zero-run's, and a plan runs nothing.
+    if (z->config.plan || z->config.team)
+        return ZERO_OK;
+    const zero_result r = control_attach(&z->watch.segment, z->config.rank, z->config.world, error);
+    if (r || !z->watch.segment)
+        return r;
+    z->watch.area = &z->watch.segment->ranks[z->config.rank];
+    z->watch.traced = atomic_load_explicit(&z->watch.segment->trace, memory_order_relaxed) != 0;
+    return ZERO_OK;
+}
+
+void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit)
+{
+    // A look that is no call of the program's has a name of another kind.
+    if (!z->watch.area || strncmp(call, "zero_", 5) != 0)
+        return;
+    const bool in_step = z->micro >= 0 || !strcmp(call, "zero_micro_begin");
+    const enum control_moment moment = !z->committed          ? CONTROL_BEFORE_COMMIT
+                                       : z->evaluation.active ? CONTROL_IN_EVALUATION
+                                       : in_step              ? CONTROL_IN_STEP
+                                                              : CONTROL_BETWEEN;
+    struct control_call made = {
+        .step = moment == CONTROL_IN_STEP ? z->step + 1 : z->step,
+        .unit = unit < 0 ? CONTROL_NO_UNIT : (uint32_t)unit,
+        .moment = (uint32_t)moment,
+    };
+    control_copy_name(made.call, sizeof made.call, call);
+    if (unit >= 0)
+        control_copy_name(made.name, sizeof made.name, z->units[unit].name);
+    control_copy_name(made.context, sizeof made.context, z->config.name);
+    control_call_begin(z->watch.area, &made);
+}
+
+void eng_watch_close(zero_ctx *z)
+{
+    control_call_end(z->watch.area);
+    if (z->watch.area)
+        control_reports_no_more(z->watch.area, z);
+    control_detach(z->watch.segment);
+    z->watch = (struct eng_watch){.segment = NULL};
+}
+
+_Static_assert(ENG_MAX_METRICS <= CONTROL_METRICS, "every metric has a place");
+
+static void record_stretch(const zero_ctx *z, enum control_what what, zero_unit unit,
+                           uint64_t begin_ns, uint64_t end_ns)
+{
+    struct control_record record = {
+        .begin_ns = begin_ns,
+        .end_ns = end_ns,
+        .what = (uint16_t)what,
+        .peer = CONTROL_NO_PEER,
+        .unit = unit < 0 ? CONTROL_NO_UNIT : (uint32_t)unit,
+        .ranks = (uint32_t)z->config.world,
+    };
+    if (unit >= 0)
+        control_copy_name(record.name, sizeof record.name, z->units[unit].name);
+    control_copy_name(record.comm, sizeof record.comm, z->config.name);
+    control_begin(z->watch.area, &record);
+}
+
+void eng_stretch(zero_ctx *z, enum control_what what, zero_unit unit, uint64_t begin_ns,
+                 double *seconds)
+{
+    const uint64_t end_ns = base_clock_ns();
+    *seconds += (double)(end_ns - begin_ns) * 1e-9;
+    if (z->watch.traced)
+        record_stretch(z, what, unit, begin_ns, end_ns);
+}
+
+uint64_t eng_watch_step_begin(const zero_ctx *z)
+{
+    return z->watch.traced ? base_clock_ns() : 0;
+}
+
+static uint64_t since_last(double now, double before)
+{
+    return now > before ? (uint64_t)((now - before) * 1e9) : 0;
+}
+
+/** Of several contexts of a process one reports, or their lines would take turns. */
+static void write_status(zero_ctx *z, uint64_t now_ns)
+{
+    if (!control_reports(z->watch.area, z))
+        return;
+    const zero_statistics *now = &z->stats, *before = &z->watch.before;
+    if (!z->watch.first_step) {
+        z->watch.first_step = z->step;
+        z->watch.first_ns = now_ns;
+    }
+    struct control_status status = {
+        .step = z->step,
+        .first_step = z->watch.first_step,
+        .first_ns = z->watch.first_ns,
+        .step_ns = z->watch.ended_ns ? now_ns - z->watch.ended_ns : 0,
+        .at_ns = now_ns,
+        .gather_wait_ns = since_last(now->gather_wait_s, before->gather_wait_s),
+        .reduce_wait_ns = since_last(now->reduce_wait_s, before->reduce_wait_s),
+        .verdict_wait_ns = since_last(now->step_wait_s, before->step_wait_s),
+        .update_ns = since_last(now->update_s, before->update_s),
+        .micro_batches = (uint64_t)z->config.micro_batches,
+        .planned_bytes = z->plan.total.mine,
+        .metric_count = (uint32_t)z->means.count,
+    };
+    if (strcmp(z->config.name, ENG_CONTEXT_NAME) != 0)
+        control_copy_name(status.context, sizeof status.context, z->config.name);
+    for (int m = 0; m < z->means.count; m++) {
+        const struct eng_metric *metric = &z->means.list[m];
+        control_copy_name(status.metrics[m].name, sizeof status.metrics[m].name, metric->name);
+        status.metrics[m].mean = metric->mean;
+    }
+    control_status_write(z->watch.area, &status);
+}
+
+void eng_watch_start(zero_ctx *z)
+{
+    if (!z->watch.area)
+        return;
+    z->watch.before = z->stats;
+    z->watch.ended_ns = base_clock_ns();
+}
+
+void eng_watch_step(zero_ctx *z, uint64_t begin_ns)
+{
+    if (!z->watch.area)
+        return;
+    const uint64_t now_ns = base_clock_ns();
+    if (z->watch.traced)
+        record_stretch(z, CONTROL_STEP, -1, begin_ns, now_ns);
+    write_status(z, now_ns);
+    z->watch.before = z->stats;
+    z->watch.ended_ns = now_ns;
+}
+
+void eng_watch_evaluation_begin(zero_ctx *z)
+{
+    if (!z->watch.area)
+        return;
+    z->watch.aside = z->stats;
+    z->watch.aside_ns = base_clock_ns();
+}
+
+void eng_watch_evaluation_end(zero_ctx *z)
+{
+    if (!z->watch.area)
+        return;
+    const zero_statistics *now = &z->stats, *then = &z->watch.aside;
+    const uint64_t now_ns = base_clock_ns();
+    if (z->watch.traced)
+        record_stretch(z, CONTROL_EVALUATION, -1, z->watch.aside_ns, now_ns);
+    z->watch.ended_ns += now_ns - z->watch.aside_ns;
+    z->watch.before.gather_wait_s += now->gather_wait_s - then->gather_wait_s;
+    z->watch.before.step_wait_s += now->step_wait_s - then->step_wait_s;
+}

@@ -1,0 +1,116 @@
+// verify_micro=1: each step has one more local micro-batch, in which a rank computes again the
+// first one of its successor. Its gradients are hashed instead of summed, tensor by tensor, and so
+// are those of the first round; at the end of the step all ranks compare all pairs. Where a device
+// adds gradients up it hashes them, too.
+
+#include "zero/core/context.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+/** Hashes of a rank: of its own micro-batch of the first round, and of what it computed again. */
+enum { FIRST, AGAIN, HASHES };
+
+/** Words of a hash: a device's is a sum modulo 2^128. */
+static size_t words(const zero_ctx *z)
+{
+    return z->config.resident ? 2 : 1;
+}
+
+static size_t hash_bytes(const zero_ctx *z)
+{
+    return HASHES * z->layout.slice_count * words(z) * sizeof(uint64_t);
+}
+
+size_t eng_verify_bytes(const zero_ctx *z)
+{
+    return z->config.verify_micro ? ((size_t)z->config.world + 1) * hash_bytes(z) : 0;
+}
+
+zero_result eng_verify_make(zero_ctx *z, struct base_error *error)
+{
+    if (!z->config.verify_micro)
+        return ZERO_OK;
+    z->hashes_mine = base_calloc(1, hash_bytes(z));
+    z->hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
+    if (!z->hashes_mine || !z->hashes_all)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the hashes of %zu gradients",
+                         z->layout.slice_count);
+    return ZERO_OK;
+}
+
+void eng_verify_free(zero_ctx *z)
+{
+    base_free(z->hashes_mine);
+    base_free(z->hashes_all);
+}
+
+bool eng_verifying(const zero_ctx *z)
+{
+    return z->config.verify_micro && !z->evaluation.active && z->micro == z->micro_count;
+}
+
+uint64_t eng_verify_index(const zero_ctx *z)
+{
+    return (uint64_t)((z->config.rank + 1) % z->config.world);
+}
+
+bool eng_verify_hashes(const zero_ctx *z)
+{
+    return z->config.verify_micro && (z->micro == 0 || eng_verifying(z));
+}
+
+void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
+{
+    if (!eng_verify_hashes(z))
+        return;
+    uint64_t *hashes = z->hashes_mine + (z->micro > 0 ? AGAIN : FIRST) * z->layout.slice_count;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
+                                    slice->granule * ENG_GRANULE * size;
+        if (!eng_frozen(z, slice->param))
+            hashes[i] = base_hash64(data, slice->numel * size, 0);
+    }
+}
+
+/** Compares the micro-batch with this index; ZERO_OK, or the first tensor that differs. */
+static zero_result compare(zero_ctx *z, int index)
+{
+    const int world = z->config.world, again = (index + world - 1) % world;
+    const size_t slices = z->layout.slice_count, width = words(z);
+    const uint64_t *first = z->hashes_all + ((size_t)index * HASHES + FIRST) * slices * width;
+    const uint64_t *second = z->hashes_all + ((size_t)again * HASHES + AGAIN) * slices * width;
+    for (size_t i = 0; i < slices; i++, first += width, second += width) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        // What is frozen may hold anything.
+        if (!eng_frozen(z, slice->param) && memcmp(first, second, width * sizeof *first) != 0)
+            return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                                   "step %llu: the program's gradient of micro-batch %d is not a "
+                                   "function of parameters, step and micro-batch: %s, slice %d, "
+                                   "differs between rank %d, which computed it, and rank %d, which "
+                                   "computed it again",
+                                   (unsigned long long)z->step + 1, index,
+                                   z->model.params[slice->param].name, slice->index, index, again);
+    }
+    return ZERO_OK;
+}
+
+zero_result eng_verify_compare(zero_ctx *z)
+{
+    if (!z->config.verify_micro)
+        return ZERO_OK;
+    zero_result r = eng_state_on_device(z) ? eng_device_hashes(z, z->hashes_mine) : ZERO_OK;
+    if (!r)
+        r = eng_exchange(z, z->hashes_mine, hash_bytes(z), z->hashes_all);
+    if (r)
+        return r;
+    const int counting =
+        z->config.micro_batches < z->config.world ? z->config.micro_batches : z->config.world;
+    for (int index = 0; !r && index < counting; index++)
+        r = compare(z, index);
+    return r;
+}

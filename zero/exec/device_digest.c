@@ -1,0 +1,212 @@
+// Hashes of what is on the device, of runs of granules whose table is made once: the sums of
+// tensors that a fingerprint is made of, where state is there; and those of gradients that are
+// compared. Nothing of it comes to the host but the sums.
+
+#include "zero/exec/device_parts.h"
+#include "zero/snapshot/snapshot.h"
+
+enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
+
+/** Elements of a slice that are a rank's own, from one of the section on. */
+static size_t owned(const struct eng_placement *placement, const struct eng_slice *slice,
+                    size_t *first)
+{
+    const struct eng_section_place *place = &placement->sections[slice->section];
+    return device_covered(slice, place->own_first, place->own_granules, first);
+}
+
+size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement)
+{
+    size_t runs = 0, first;
+    for (size_t i = 0; i < z->layout.slice_count && !z->config.streamed; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const size_t count = owned(placement, slice, &first);
+        runs += (count + RUN - 1) / RUN * (size_t)eng_state_fields(z, slice->param);
+    }
+    return runs;
+}
+
+/** Cuts what lies together in one array, of which `all` would be the run, into those a digest
+ * takes. */
+static struct eng_device_granules *cut(struct eng_device_granules *runs,
+                                       const struct eng_device_granules *all, size_t count)
+{
+    for (size_t at = 0; at < count; at += RUN, runs++) {
+        *runs = *all;
+        runs->elements = (const unsigned char *)all->elements + at * all->element_bytes;
+        runs->first += at / ENG_GRANULE;
+        runs->count = (uint32_t)(count - at < RUN ? count - at : RUN);
+    }
+    return runs;
+}
+
+/** What this rank owns of a slice's field. */
+static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_device_granules *runs,
+                                             const struct eng_slice *slice, int field)
+{
+    const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
+    size_t first;
+    const size_t count = owned(&z->placement, slice, &first);
+    const size_t begin = first - slice->granule * ENG_GRANULE;
+    const struct eng_device_granules all = {
+        .elements = count > 0 ? eng_state_memory(z, slice, field, begin) : NULL,
+        .name = place.name,
+        .first = begin / ENG_GRANULE,
+        .slice = (uint32_t)place.slice,
+        .array = (uint32_t)ckpt_digest_array(&place),
+        .element_bytes = (uint32_t)place.element_bytes,
+        .sum = (uint32_t)slice->param,
+    };
+    return cut(runs, &all, count);
+}
+
+static zero_result make_state(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = device_digest_count(z, &z->placement);
+    struct eng_device_granules *table, *end;
+    if (count == 0)
+        return ZERO_OK;
+    end = table = device_table(count, sizeof *table, error);
+    if (!table)
+        return error->result;
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        for (int f = 0; f < eng_state_fields(z, slice->param); f++)
+            end = cut_field(z, end, slice, f);
+    }
+    return device_upload(z, DEVICE_HASHED, table, count * sizeof *table, error);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+size_t device_gradients_count(const zero_ctx *z)
+{
+    size_t runs = 0;
+    for (size_t i = 0; i < z->layout.slice_count && z->config.verify_micro; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (!z->layout.sections[slice->section].frozen)
+            runs += (slice->numel + RUN - 1) / RUN;
+    }
+    return runs;
+}
+
+size_t device_gradients_bytes(const zero_ctx *z)
+{
+    return z->config.verify_micro ? (z->layout.unit_count + 1) * sizeof(size_t) : 0;
+}
+
+/** A slice's gradient in the first slot. */
+static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
+{
+    const struct eng_slice *of = &z->layout.slices[slice];
+    const size_t size = eng_dtype_size(z->layout.sections[of->section].grad_dtype);
+    return (struct eng_device_granules){
+        .elements = z->grads + z->placement.sections[of->section].grad_offset +
+                    of->granule * ENG_GRANULE * size,
+        .element_bytes = (uint32_t)size,
+        .sum = (uint32_t)slice,
+    };
+}
+
+static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = device_gradients_count(z);
+    struct eng_device_granules *table, *end;
+    if (count == 0)
+        return ZERO_OK;
+    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
+    z->device->state->unit_hashed = first;
+    if (!first)
+        return error->result;
+    end = table = device_table(count, sizeof *table, error);
+    if (!table)
+        return error->result;
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
+            const struct eng_device_granules all = gradient_of(z, i);
+            if (!z->layout.sections[z->layout.slices[i].section].frozen)
+                end = cut(end, &all, z->layout.slices[i].numel);
+        }
+        first[u + 1] = (size_t)(end - table);
+    }
+    return device_upload(z, DEVICE_GRADIENTS, table, count * sizeof *table, error);
+}
+
+zero_result device_digest_make(const zero_ctx *z, struct base_error *error)
+{
+    const zero_result r = make_state(z, error);
+    return r ? r : make_gradients(z, error);
+}
+
+zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t first = d->state->unit_hashed[unit], end = d->state->unit_hashed[unit + 1];
+    struct base_hash128 *hashes = device_piece(d, DEVICE_HASHES);
+    if (eng_verifying(z))
+        hashes += z->layout.slice_count;
+    const struct eng_device_digest digest = {
+        .runs = (struct eng_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
+        .count = end - first,
+        .sums = (uint64_t *)(void *)hashes,
+        .offset = z->grad_slots[z->units[unit].grad_slot].offset,
+    };
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->handed, d->own, error);
+    if (!r)
+        r = d->ops->zero(hashes + u->first_slice, u->slice_count * sizeof *hashes, d->own, error);
+    if (!r)
+        r = d->kernels->digest(d->kernel_state, &digest, d->own, error);
+    if (!r)
+        r = d->ops->event_record(d->handed, d->own, error);
+    return r ? r : d->ops->event_wait(d->handed, d->stream, error);
+}
+
+zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes)
+{
+    const struct eng_device *d = z->device;
+    const size_t bytes = 2 * z->layout.slice_count * sizeof(struct base_hash128);
+    struct base_error error = {0};
+    zero_result r = d->ops->event_record(d->handed, d->own, &error);
+    if (r)
+        return device_failed(z, &error, "waiting for hashes of gradients");
+    r = device_await(z, d->handed, "waiting for hashes of gradients");
+    if (r)
+        return r;
+    r = d->ops->copy(hashes, device_piece(d, DEVICE_HASHES), bytes, d->own, &error);
+    if (!r)
+        r = d->ops->stream_sync(d->own, &error);
+    return r ? device_failed(z, &error, "fetching hashes of gradients") : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ state */
+
+static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t bytes = z->model.param_count * sizeof *sums;
+    const struct eng_device_digest digest = {
+        .runs = device_piece(d, DEVICE_HASHED),
+        .count = device_digest_count(z, &z->placement),
+        .sums = device_piece(d, DEVICE_DIGEST),
+    };
+    zero_result r = d->ops->zero(digest.sums, bytes, d->own, error);
+    if (!r)
+        r = d->kernels->digest(d->kernel_state, &digest, d->own, error);
+    if (!r)
+        r = d->ops->copy(sums, digest.sums, bytes, d->own, error);
+    return r ? r : d->ops->stream_sync(d->own, error);
+}
+
+zero_result eng_device_digest(const zero_ctx *z, struct base_hash128 *sums,
+                              struct base_error *error)
+{
+    struct base_error inner = {0};
+    if (!add_up(z, sums, &inner))
+        return ZERO_OK;
+    z->device->ops->stream_sync(z->device->own, NULL);
+    return device_tell(z, &inner, "the fingerprint", error);
+}

@@ -1,0 +1,324 @@
+/**
+ * zero/exec/device_parts.h: what the files of this folder share, and who copies state to and from a
+ * device: streams, events and arrays.
+ *
+ * Streams: those of the program's calls, and the engine's own. Where state is on the device that
+ * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and
+ * working copies come on another, both beside the program's work.
+ *
+ * Events: `shown` is behind the last update, and so behind what has last written working copies on
+ * the device, where state is there; `lent` of a unit is behind what has last written its own, where
+ * state is the host's, or the update goes unit by unit, which device_updated() knows;
+ * `copied` of a gather slot, and `taken` of a gradient slot, behind what has last read it; `read`
+ * of a unit, behind what the program has queued with its working copy; `handed` behind what was
+ * queued with a gradient that is handed over; `valued` behind metrics on their way.
+ */
+#ifndef ZERO_EXEC_DEVICE_PARTS_H
+#define ZERO_EXEC_DEVICE_PARTS_H
+
+#include "zero/core/context.h"
+
+#include "base/device.h"
+#include "collectives/device.h"
+#include "zero/kernels/device.h"
+#include "zero/store/state_tiles.h"
+
+enum {
+    DEVICE_PINS = 4,
+    DEVICE_VALUES_BYTES = 4096,           /**< of metrics: a page of their own */
+    DEVICE_OPEN_STEPS = 2,                /**< whose verdict is under way, at most, */
+    DEVICE_STEPS = DEVICE_OPEN_STEPS + 1, /**< and with the one that is computed */
+};
+
+/** Arrays of the device's memory, one behind the other, where state is there. */
+enum device_piece {
+    DEVICE_PARAMS,
+    DEVICE_GATHERED,
+    DEVICE_GRADS,
+    DEVICE_RECEIVED, /**< what other ranks contribute, of two units in turn */
+    DEVICE_SUMS,
+    DEVICE_BLOCKS,
+    DEVICE_MOMENTS,
+    DEVICE_MASTERS,
+    DEVICE_SQUARES, /**< of each granule this rank sums */
+    DEVICE_BALLOT,
+    DEVICE_BALLOTS, /**< of all ranks */
+    DEVICE_COURSE,
+    DEVICE_GATE,
+    DEVICE_WRONG,  /**< what updates have stored that is not finite */
+    DEVICE_BAD,    /**< a number a section, */
+    DEVICE_RECORD, /**< and behind the record the same numbers, of the step it is about */
+    DEVICE_PREPARED,
+    DEVICE_SCALARS,
+    DEVICE_KEYS,
+    DEVICE_RUNS,
+    DEVICE_HASHED,    /**< what a digest works through, */
+    DEVICE_DIGEST,    /**< and a sum a tensor */
+    DEVICE_GRADIENTS, /**< the same of gradients that are compared, where a slot begins, */
+    DEVICE_HASHES,    /**< with two sums a slice */
+    DEVICE_GAPS,      /**< between slices of gradients, where a slot begins */
+    DEVICE_PIECES
+};
+
+/** A step whose verdict is under way. */
+struct device_step {
+    double max_norm, lr;
+    bool ahead;   /**< a part of its update was made before */
+    void *judged; /**< event behind its record's way to the host */
+    struct eng_device_record *record;
+};
+
+/** A metric as it was given: by the program, or as a float from the device. */
+union device_value {
+    double given;
+    float fetched;
+};
+
+/** Metrics of a step whose verdict may be under way. */
+struct device_metrics {
+    struct eng_metrics names;
+    union device_value *values; /**< [metric][local micro-batch], */
+    uint8_t *fetched;           /**< and which of them come from the device */
+};
+
+/** State on the device. */
+struct device_state {
+    unsigned char *memory; /**< NCCL's own, if it registers that */
+    size_t offsets[DEVICE_PIECES + 1];
+    size_t run_count;
+    bool rounds;   /**< some weights or moments are not fp32 */
+    bool stale;    /**< the runs are not those of what trains now */
+    bool sole;     /**< they have gradients instead of sums: device_sole() */
+    bool roomy;    /**< device_gradients_fit() */
+    bool squared;  /**< the step's squares are in the ballot */
+    bool ahead;    /**< it is announced, and updated from the first gradient on */
+    bool by_units; /**< the last update was one of unit after unit */
+    bool unproved; /**< of an update it is not known here whether what it has stored is finite */
+    size_t key_count;
+    void *persisted;       /**< event behind the update of what persists, where it is by units */
+    unsigned char *pinned; /**< records, and what is prepared, of the steps under way */
+    struct device_step steps[DEVICE_OPEN_STEPS];
+    int open;                              /**< of them: the last ones up to z->step */
+    unsigned char *prepared[DEVICE_STEPS]; /**< memory of the host that scalars and keys of each
+                                                come from */
+    uint64_t first_update;                 /**< that those of the newest one are for */
+    unsigned char *metric_memory;
+    struct device_metrics metrics[DEVICE_STEPS];
+    struct device_tiles *tiles;              /**< NULL: nothing passes through the device */
+    struct coll_device *peers;               /**< NULL: there is one rank */
+    struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
+    struct coll_span *spans;                 /**< with theirs, */
+    struct coll_device_reduced *reduced;     /**< or that are summed on their way, */
+    struct coll_device_gathered *parts;      /**< or that is gathered */
+    struct eng_device_run *runs;             /**< as they are on the device */
+    size_t *section_runs;                    /**< first run of each section, one more at the end */
+    size_t *unit_gaps;                       /**< first gap of each unit, one more at the end */
+    size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
+    uint64_t *published; /**< tickets of sections that were sent on their way, */
+    uint64_t *gathered;  /**< and of gather slots */
+    uint64_t last;       /**< the last ticket */
+    unsigned turn;       /**< of the halves of what is received, */
+    void *summed[2];     /**< events behind what has last read them */
+};
+
+struct eng_device {
+    const struct base_device *ops;
+    int number;
+    bool entered;       /**< by this thread, for the call under way */
+    void *own;          /**< stream for what no stream was given for */
+    zero_stream stream; /**< of the call under way */
+    unsigned char *params, *grads;
+    size_t params_bytes;
+    size_t *sections; /**< byte of each in params */
+    void *down, *up;  /**< streams of gradients and working copies, where state is the host's */
+    void *shown, *valued, *handed;
+    void **read, **lent, **copied, **taken;
+    void *pinned[DEVICE_PINS];
+    zero_unit waiting;            /**< whose gradient is on its way to the host; -1: none */
+    float *values;                /**< of metrics that are on their way, */
+    int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
+    int value_count;
+    const struct eng_device_kernels *kernels; /**< what the engine computes there; NULL: nothing */
+    void *kernel_state;
+    struct device_state *state; /**< NULL: that of the host */
+};
+
+/** A failure of the device, with where and what for. */
+zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
+                        struct base_error *error);
+/** Takes it over. */
+zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what);
+/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
+zero_result device_await(zero_ctx *z, void *event, const char *what);
+/** An array of the device's memory. */
+static inline void *device_piece(const struct eng_device *d, enum device_piece piece)
+{
+    return d->state->memory + d->state->offsets[piece];
+}
+
+/** The event behind the last update of a unit (-1: of all that persists): from there on its working
+ * copy is the new one, and nobody reads its sums. */
+static inline void *device_updated(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    if (!d->state->by_units)
+        return d->shown;
+    return unit < 0 ? d->state->persisted : d->lent[unit];
+}
+
+/** What is to blame in each section, behind the record of a step's verdict; free while there is
+ * none. */
+static inline uint64_t *device_blamed(const zero_ctx *z, uint64_t step)
+{
+    return (uint64_t *)(void *)(z->device->state->steps[step % DEVICE_OPEN_STEPS].record + 1);
+}
+
+/* ---- device_program.c */
+
+/** Begins to copy the value of a metric. */
+zero_result device_value(zero_ctx *z, float *to, const float *from);
+
+/* ---- step.c */
+
+/** The same of a micro-batch of a step. */
+zero_result device_step_value(zero_ctx *z, int metric, const float *value);
+/** Updates some of device_runs(), if the verdict lets them; in a step that is announced, before it,
+ * those whose sums are finite. */
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error);
+/** Updates what may be in a step that is announced, behind a unit's sums and all that reads its
+ * working copy. */
+zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error);
+
+/* ---- device_peers.c: with several ranks */
+
+/** Adds what other ranks contribute to a unit, too. */
+zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error);
+/** reduction=native: makes what ranks have added up to a unit each the sum. */
+zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                 struct base_error *error);
+/** What follows begins after the last step's verdict. */
+zero_result device_reduce_after(zero_ctx *z, struct base_error *error);
+/** All ranks' ballots. */
+zero_result device_vote(zero_ctx *z, struct base_error *error);
+/** Everybody has all sums. */
+zero_result device_share_sums(zero_ctx *z, struct base_error *error);
+/** What the engine's own stream is given from now on begins after all that is on its way to other
+ * ranks, or from them. */
+zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error);
+/** The stream of the call waits for a unit's values that other ranks have sent. */
+zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error);
+zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
+/** Bytes of its tables. */
+size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
+zero_result device_peers_open(zero_ctx *z, struct base_error *error);
+/** False: what was under way is left behind, and so must be registered memory. */
+bool device_peers_close(zero_ctx *z);
+
+/* ---- native.c */
+
+/** reduction=native: adds the gradient handed over to those of the rank's micro-batches before,
+ * which are in the unit's own slot. */
+zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
+/** Finds what is not finite in what this rank contributes to a unit. */
+zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                 void *stream, struct base_error *error);
+
+/* ---- device_reduce.c */
+
+/** Gaps between slices of gradients, and bytes of memory of the host that goes with their table. */
+size_t device_gaps_count(const zero_ctx *z);
+size_t device_gaps_bytes(const zero_ctx *z);
+/** Makes their table on the device, which never changes. */
+zero_result device_gaps_make(const zero_ctx *z, struct base_error *error);
+/** Whether the step has only one contribution, which the update reads instead of a sum: it is
+ * looked at, for norm and verdict, and then has to stay. */
+bool device_sole(const zero_ctx *z);
+/** Where a unit's stays: in its own slot, or, if slots are for any unit, in the memory of its sums.
+ */
+unsigned char *device_gradient(const zero_ctx *z, zero_unit unit);
+/** Whether all fit there. */
+bool device_gradients_fit(const zero_ctx *z);
+/** Makes a unit's gradient what travels, in a stream. */
+zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                    void *stream, struct base_error *error);
+/** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
+ * other. reduction=native: takes over what is in the gradient's place, the sum of all ranks. */
+zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
+                       const void *received, struct base_error *error);
+
+/* ---- device_state.c */
+
+zero_result device_state_make(zero_ctx *z, struct base_error *error);
+void device_state_free(zero_ctx *z);
+/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
+zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
+                        struct base_error *error);
+/** Room in the host for a table of the device, all 0; NULL: *error says so. */
+void *device_table(size_t count, size_t size, struct base_error *error);
+/** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
+zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
+                          struct base_error *error);
+/** What the engine's own stream is given from now on begins after everything that the program has
+ * queued so far and that reads working copies. */
+zero_result device_quiet(const zero_ctx *z, struct base_error *error);
+/** Nothing of a sum is bad so far. No verdict is under way. */
+zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
+
+/* ---- runs.c */
+
+/** Elements of a slice that are in some granules of its section, from *first of the section on. */
+size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules,
+                      size_t *first);
+/** How many there are at most; tiles: that state passes through the device in, or NULL. */
+size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
+                         const struct eng_tiles *tiles);
+/** Memory of the host for them, when it is known how state is cut. */
+zero_result device_runs_make(const zero_ctx *z, struct base_error *error);
+/** Makes device_runs() those of what trains now. */
+zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
+
+/* ---- device_digest.c */
+
+/** How many runs of granules a rank with this placement hashes; none of what passes through the
+ * device. */
+size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);
+/** How many there are of gradients; none unless some are compared. */
+size_t device_gradients_count(const zero_ctx *z);
+/** Bytes of memory of the host that goes with them. */
+size_t device_gradients_bytes(const zero_ctx *z);
+/** Makes the tables of both on the device, which never change. */
+zero_result device_digest_make(const zero_ctx *z, struct base_error *error);
+/** config.verify_micro: hashes the gradient that is handed over, before the stream of the call goes
+ * on. */
+zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_error *error);
+
+/* ---- tiles.c */
+
+zero_result device_tiles_make(zero_ctx *z, struct base_error *error);
+void device_tiles_free(zero_ctx *z);
+/** How state is cut that passes through the device; NULL: none does. */
+const struct eng_tiles *device_cut(const zero_ctx *z);
+/** Memory of the device for the runs of an update. */
+struct eng_device_run *device_runs(const zero_ctx *z);
+/** Where an update finds a field (0: weights, 1 + k: moment k) of an element on the device. */
+void *device_field(const zero_ctx *z, int field, size_t section, size_t element);
+/** Run number `run` begins at this element of a section: each run, in order; and there are so many.
+ */
+void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
+void device_tiles_noted(const zero_ctx *z, size_t runs);
+/** An update begins with the sections that persist, or goes on with the others. */
+void device_tiles_turn(const zero_ctx *z, bool persistent);
+/** Queues the update of all of a section that was not updated before; sections come in order. */
+zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);
+/** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
+ * the last one of. */
+zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error);
+/** Whether an address of state is the device's, where some is the host's. */
+bool device_has(const zero_ctx *z, const void *address);
+/** Waits until what passes is in memory of the host; or a stream does. */
+zero_result device_tiles_settle(const zero_ctx *z, struct base_error *error);
+zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_error *error);
+
+#endif

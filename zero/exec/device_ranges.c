@@ -1,0 +1,157 @@
+// The runs that an update works through: all of what trains, in the order of sections; where state
+// passes through the device (tiles.c), no run has elements of two tiles.
+
+#include "zero/exec/device_parts.h"
+
+#include "base/arena.h"
+
+size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first)
+{
+    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
+    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
+    *first = begin > in ? begin : in;
+    const size_t last = end < in_end ? end : in_end;
+    return last > *first ? last - *first : 0;
+}
+
+/** Elements of a slice that a rank's state covers, from one of the section on. */
+static size_t covered(const struct eng_placement *placement, const struct eng_slice *slice,
+                      size_t *first)
+{
+    const struct eng_section_place *place = &placement->sections[slice->section];
+    return device_covered(slice, place->state_first, place->state_granules, first);
+}
+
+/** How many elements the next run of a slice has: all of one owner, whose sums lie together. */
+static size_t run_length(const struct eng_layout *layout, const struct eng_tiles *tiles,
+                         const struct eng_slice *slice, size_t first, size_t left)
+{
+    size_t count = left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN;
+    eng_layout_owner(layout, slice->section, first, &count);
+    const size_t together = tiles ? eng_tiles_left(tiles, slice->section, first) : count;
+    return count < together ? count : together;
+}
+
+size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
+                         const struct eng_tiles *tiles)
+{
+    size_t runs = 0, first;
+    for (size_t i = 0; i < layout->slice_count; i++) {
+        const struct eng_slice *slice = &layout->slices[i];
+        size_t left = covered(placement, slice, &first), count;
+        for (; left > 0 && !layout->sections[slice->section].frozen;
+             left -= count, first += count, runs++)
+            count = run_length(layout, tiles, slice, first, left);
+    }
+    return runs;
+}
+
+/** The sum of an element of a section, or the only contribution to it. */
+static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[s];
+    if (!z->device->state->sole)
+        return eng_sums(z, owner, s, element);
+    return device_gradient(z, z->layout.sections[s].unit) + place->comm_offset +
+           element * eng_dtype_size(place->comm_dtype);
+}
+
+/** The squares of what a rank has sums of, from an element of a section on. */
+static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t element)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    if (owner != z->config.rank)
+        return NULL;
+    return (double *)device_piece(z->device, DEVICE_SQUARES) +
+           (section->before[owner] + element - section->elements[owner].offset) / ENG_GRANULE;
+}
+
+/** A run of a slice, from an element of its section on. */
+static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *slice, size_t first,
+                                    size_t count)
+{
+    const size_t s = slice->section;
+    const struct eng_group *group = &z->model.groups[z->model.params[slice->param].group];
+    const zero_dtype dtype = z->layout.sections[s].dtype;
+    const bool master = z->placement.sections[s].master;
+    size_t owned = count;
+    const int owner = eng_layout_owner(&z->layout, s, first, &owned);
+    struct eng_device_run run = {
+        .gradient = gradient_of(z, owner, s, first),
+        .weight = device_field(z, 0, s, first),
+        .squares = squares_of(z, owner, s, first),
+        .first = first - slice->granule * ENG_GRANULE,
+        .count = (uint32_t)count,
+        .group = (uint32_t)z->model.params[slice->param].group,
+        .key = (uint32_t)eng_slice_number(&z->layout, slice) * ENG_DEVICE_KEYS,
+        .gradient_dtype =
+            (uint8_t)(z->device->state->sole ? z->placement.sections[s].comm_dtype : ZERO_F32),
+        .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
+        .moment_dtype = (uint8_t)z->config.moment_dtype,
+        .work_dtype = (uint8_t)dtype,
+    };
+    for (int k = 0; k < group->optimizer->moments; k++)
+        run.moment[k] = device_field(z, 1 + k, s, first);
+    if (eng_apart(&z->layout.sections[s], &z->placement.sections[s]))
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+    return run;
+}
+
+/** All runs of what trains; returns how many. */
+static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
+{
+    const struct eng_tiles *tiles = device_cut(z);
+    size_t made = 0, first, section = 0;
+    size_t *section_runs = z->device->state->section_runs;
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        while (section <= slice->section)
+            section_runs[section++] = made;
+        size_t left = eng_frozen(z, slice->param) ? 0 : covered(&z->placement, slice, &first);
+        for (size_t count; left > 0; left -= count, first += count) {
+            count = run_length(&z->layout, tiles, slice, first, left);
+            device_tiles_note(z, slice->section, first, made);
+            runs[made++] = run_of(z, slice, first, count);
+        }
+    }
+    while (section <= z->layout.section_count)
+        section_runs[section++] = made;
+    device_tiles_noted(z, made);
+    return made;
+}
+
+zero_result device_runs_make(const zero_ctx *z, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    const size_t sections = z->layout.section_count;
+    const size_t runs = device_runs_count(&z->layout, &z->placement, device_cut(z));
+    state->section_runs = base_calloc(sections + 1, sizeof *state->section_runs);
+    state->runs = base_calloc(runs, sizeof *state->runs);
+    if (!state->section_runs || (!state->runs && runs > 0))
+        return zero_fail(error, ZERO_E_NOMEM,
+                         "no memory for a device's tables of %zu sections and %zu runs", sections,
+                         runs);
+    return ZERO_OK;
+}
+
+zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    state->sole = device_sole(z);
+    state->run_count = cut_runs(z, state->runs);
+    state->stale = false;
+    zero_result r =
+        device_copy(z, device_runs(z), state->runs, state->run_count * sizeof *state->runs, error);
+    // What does not train any more has no squares.
+    if (!r)
+        r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),
+                                 state->offsets[DEVICE_BALLOT] - state->offsets[DEVICE_SQUARES],
+                                 z->device->own, error);
+    return r;
+}
+
+void eng_device_stale(zero_ctx *z)
+{
+    if (z->device && z->device->state)
+        z->device->state->stale = true;
+}

@@ -1,0 +1,281 @@
+// Gradients where state is on the device: the program adds into slots there, and the engine's own
+// stream adds what is handed over to the sums.
+
+#include "zero/exec/device_parts.h"
+
+/* ------------------------------------------------------------------ gaps */
+
+/** Whether something lies behind a slice of a gradient and is in its sums; nothing does of what was
+ * frozen from the beginning. */
+static bool has_gap(const zero_ctx *z, const struct eng_slice *slice)
+{
+    return slice->numel % ENG_GRANULE > 0 && !z->layout.sections[slice->section].frozen;
+}
+
+static struct eng_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const size_t size = eng_dtype_size(section->grad_dtype);
+    const size_t left = slice->granules * ENG_GRANULE - slice->numel;
+    return (struct eng_device_gap){
+        .first = z->placement.sections[slice->section].grad_offset +
+                 (slice->granule * ENG_GRANULE + slice->numel) * size,
+        .bytes = left * size,
+    };
+}
+
+size_t device_gaps_count(const zero_ctx *z)
+{
+    size_t gaps = 0;
+    for (size_t i = 0; i < z->layout.slice_count; i++)
+        gaps += has_gap(z, &z->layout.slices[i]);
+    return gaps;
+}
+
+size_t device_gaps_bytes(const zero_ctx *z)
+{
+    return (z->layout.unit_count + 1) * sizeof(size_t);
+}
+
+zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
+{
+    const size_t count = device_gaps_count(z);
+    struct eng_device_gap *table, *end;
+    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
+    z->device->state->unit_gaps = first;
+    if (!first)
+        return error->result;
+    if (count == 0)
+        return ZERO_OK;
+    end = table = device_table(count, sizeof *table, error);
+    if (!table)
+        return error->result;
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++)
+            if (has_gap(z, &z->layout.slices[i]))
+                *end++ = gap_of(z, &z->layout.slices[i]);
+        first[u + 1] = (size_t)(end - table);
+    }
+    return device_upload(z, DEVICE_GAPS, table, count * sizeof *table, error);
+}
+
+static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t *first = &d->state->unit_gaps[unit];
+    const struct eng_device_clearing clearing = {
+        .gaps = (struct eng_device_gap *)device_piece(d, DEVICE_GAPS) + first[0],
+        .count = first[1] - first[0],
+        .buffer = gradient,
+    };
+    return d->kernels->clear(d->kernel_state, &clearing, d->stream, error);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+static size_t section_sums(const zero_ctx *z, size_t s)
+{
+    return z->layout.sections[s].before[z->config.rank] * sizeof(float);
+}
+
+bool device_gradients_fit(const zero_ctx *z)
+{
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit_layout *unit = &z->layout.units[u];
+        const size_t end = unit->first_section + unit->section_count;
+        const size_t sums =
+            end < z->layout.section_count ? section_sums(z, end) : z->placement.own_sums_bytes;
+        if (z->placement.units[u].grad_bytes > sums - section_sums(z, unit->first_section))
+            return false;
+    }
+    return true;
+}
+
+bool device_sole(const zero_ctx *z)
+{
+    const struct eng_config *config = &z->config;
+    return config->world == 1 && config->micro_batches == 1 && !config->native &&
+           !config->verify_micro && (config->stage < 2 || z->device->state->roomy);
+}
+
+unsigned char *device_gradient(const zero_ctx *z, zero_unit unit)
+{
+    if (z->config.stage < 2)
+        return z->grads + z->grad_slots[z->units[unit].sum_slot].offset;
+    return (unsigned char *)(void *)z->sums + section_sums(z, z->layout.units[unit].first_section);
+}
+
+/** Moves a slot to where the unit's gradient is written, and says whether it was there. Sums may
+ * have been there since. */
+static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
+{
+    const size_t before = slot->offset;
+    const bool moves = z->config.stage >= 2 && z->device->state->sole;
+    slot->offset = moves ? (size_t)(device_gradient(z, unit) - z->grads) : slot->home;
+    return !moves && slot->offset == before;
+}
+
+/** The event behind what has last read the buffer that is opened now. The only contribution is read
+ * until its update is done, whichever slot it was opened in; where a step was left out, the host
+ * has waited for its sums. Any other is read by what adds it up, or compares it, and by no update.
+ * Between the two kinds device_runs_refresh() waits. */
+static void *last_read(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    return d->state->sole ? device_updated(z, unit) : d->taken[z->units[unit].grad_slot];
+}
+
+zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].grad_slot;
+    const bool same = place(z, unit, &z->grad_slots[slot]) && again;
+    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
+    struct base_error error = {0};
+    zero_result r = d->ops->event_wait(last_read(z, unit), d->stream, &error);
+    if (!r && !stays)
+        r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
+    // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
+    else if (!r && (!same || z->config.nonfinite == ZERO_NONFINITE_SKIP))
+        r = clear_gaps(z, unit, gradient, &error);
+    return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
+}
+
+/** Makes gradients of frozen tensors zeros where they are in a section with others. */
+static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                void *stream, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
+            continue;
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
+                             slice->granule * ENG_GRANULE * size,
+                         slice->numel * size, stream, error);
+    }
+    return r;
+}
+
+/** Rounds a section's gradient, padding included, to the type in which it travels. */
+static zero_result round_section(const zero_ctx *z, size_t s, unsigned char *gradient, void *stream,
+                                 struct base_error *error)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct eng_device *d = z->device;
+    if (place->comm_dtype == section->grad_dtype)
+        return ZERO_OK;
+    const struct eng_device_conversion conversion = {
+        .from = gradient + place->grad_offset,
+        .to = gradient + place->comm_offset,
+        .from_dtype = section->grad_dtype,
+        .to_dtype = place->comm_dtype,
+        .count = section->granules * ENG_GRANULE,
+    };
+    return d->kernels->convert(d->kernel_state, &conversion, stream, error);
+}
+
+zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                    void *stream, struct base_error *error)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = clear_frozen(z, unit, gradient, stream, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = round_section(z, s, gradient, stream, error);
+    return r;
+}
+
+zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
+                       const void *received, struct base_error *error)
+{
+    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct eng_device *d = z->device;
+    const size_t first = z->layout.sections[s].elements[z->config.rank].offset;
+    const size_t before = z->layout.sections[s].before[z->config.rank];
+    const size_t size = eng_dtype_size(place->comm_dtype);
+    const uint64_t number = (uint64_t)z->micro * (uint64_t)z->config.world;
+    const bool native = z->config.native; // one rank has the sum of all
+    const int count = native ? 1 : eng_contributors(z, z->micro);
+    const bool last = z->micro == z->micro_count - 1;
+    double *squares = device_piece(d, DEVICE_SQUARES);
+    uint64_t *bad = device_piece(d, DEVICE_BAD);
+    const struct eng_device_sum sum = {
+        .received = received,
+        .stride = place->own_granules * ENG_GRANULE * size,
+        .own = gradient + place->comm_offset + first * size,
+        .own_index = native                   ? 0
+                     : z->config.rank < count ? z->config.rank
+                                              : -1,
+        .dtype = place->comm_dtype,
+        .count = count,
+        .granules = place->own_granules,
+        .accumulator = d->state->sole ? NULL : eng_own_sums(z, s, first),
+        .block = eng_own_blocks(z, s),
+        .number = number,
+        .sum_group = (uint32_t)z->config.sum_group,
+        .store = native || number < (uint64_t)z->config.sum_group,
+        .last = last,
+        .squares = last ? squares + before / ENG_GRANULE : NULL,
+        .element = first,
+        .bad = native && d->state->peers ? NULL : bad + s,
+    };
+    if (sum.granules == 0)
+        return ZERO_OK;
+    return d->kernels->sum(d->kernel_state, &sum, d->own, error);
+}
+
+/** Adds what the only rank contributes. */
+static zero_result reduce_own(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = d->ops->event_wait(d->handed, d->own, error);
+    if (!r)
+        r = device_prepare_gradient(z, unit, gradient, d->own, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = device_sum(z, s, gradient, NULL, error);
+    return r;
+}
+
+/** Brings together what all ranks contribute. */
+static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                          struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const zero_result r = d->ops->event_record(d->handed, d->stream, error);
+    if (r)
+        return r;
+    if (!d->state->peers)
+        return reduce_own(z, unit, gradient, error);
+    return z->config.native ? device_reduce_native(z, unit, gradient, error)
+                            : device_reduce_all(z, unit, gradient, error);
+}
+
+zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const bool native = z->config.native, again = eng_verifying(z);
+    const bool travels = !again && (!native || z->micro == z->micro_count - 1);
+    const int slot = again ? z->units[unit].grad_slot : z->units[unit].sum_slot;
+    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
+    struct base_error error = {0};
+    zero_result r = eng_verify_hashes(z) ? device_hash_gradient(z, unit, &error) : ZERO_OK;
+    if (!r && native && !again)
+        r = device_native_add(z, unit, &error);
+    if (!r && travels)
+        r = reduce(z, unit, gradient, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[slot], travels ? d->own : d->stream, &error);
+    if (!r)
+        r = device_update_ahead(z, unit, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
+}

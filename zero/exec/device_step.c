@@ -1,0 +1,501 @@
+// A step whose state is on the device: the verdict falls there, and the update follows it without
+// the host, who learns later what has become of the step. So as not to have to wait for that, the
+// host prepares the update for every number it may turn out to have.
+
+#include "zero/exec/device_parts.h"
+#include "zero/step/step_outcome.h"
+
+#include <math.h>
+#include <string.h>
+
+/** Where a step's verdict comes to. */
+static struct device_step *step_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->steps[step % DEVICE_OPEN_STEPS];
+}
+
+static struct device_metrics *metrics_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->metrics[step % DEVICE_STEPS];
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+static size_t metric_place(const zero_ctx *z, int metric, int micro)
+{
+    return (size_t)metric * (size_t)eng_micro_count(z) + (size_t)micro;
+}
+
+void eng_device_metric_set(const zero_ctx *z, int metric, double value)
+{
+    struct device_metrics *metrics = metrics_of(z, z->step + 1);
+    const size_t at = metric_place(z, metric, z->micro);
+    metrics->values[at].given = value;
+    metrics->fetched[at] = 0;
+}
+
+zero_result device_step_value(zero_ctx *z, int metric, const float *value)
+{
+    struct device_metrics *metrics = metrics_of(z, z->step + 1);
+    const size_t at = metric_place(z, metric, z->micro);
+    metrics->fetched[at] = 1;
+    return device_value(z, &metrics->values[at].fetched, value);
+}
+
+/** Makes a step's metrics, all of which are here, what a ballot has. */
+static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
+{
+    double *values = eng_verdict_metrics(z);
+    const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
+    for (size_t i = 0; i < count; i++)
+        values[i] =
+            metrics->fetched[i] ? (double)metrics->values[i].fetched : metrics->values[i].given;
+}
+
+/* ------------------------------------------------------------------ what is queued */
+
+/** Makes squares part of the ballot, once a step. */
+static zero_result add_squares(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct eng_device_ballot *ballot = device_piece(d, DEVICE_BALLOT);
+    const struct eng_device_squares squares = {
+        .squares = device_piece(d, DEVICE_SQUARES),
+        .count = z->placement.own_sums_bytes / (ENG_GRANULE * sizeof(float)),
+        .limbs = ballot->limbs,
+        .overflow = &ballot->overflow,
+        .wrong = device_piece(d, DEVICE_WRONG),
+    };
+    if (d->state->squared || squares.count == 0)
+        return ZERO_OK;
+    d->state->squared = true;
+    return d->kernels->squares(d->kernel_state, &squares, d->own, error);
+}
+
+/** Scalars and keys of an update by its number. */
+static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_scalars *scalars,
+                           uint64_t *keys)
+{
+    union eng_scalars prepared;
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        group->optimizer->prepare(&group->choice, &z->hyper[g], number, 1, &prepared);
+        scalars[g] = prepared.built_in;
+    }
+    for (size_t k = 0; k < z->device->state->key_count; k++)
+        keys[k] = eng_rounding_key(z, eng_slice_numbered(&z->layout, k / ENG_DEVICE_KEYS),
+                                   k % ENG_DEVICE_KEYS, number);
+}
+
+/** Prepares the updates that the next one may be, on the host and then on the device. Behind steps
+ * that are never skipped it is one only, or none. */
+static zero_result prepare(const zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
+    const size_t open = (size_t)state->open, updates = skips ? open + 1 : 1;
+    const size_t groups = z->model.group_count, key_count = state->key_count;
+    unsigned char *prepared = state->prepared[(z->step + 1) % DEVICE_STEPS];
+    struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)prepared;
+    uint64_t *keys = (uint64_t *)(void *)(scalars + DEVICE_OPEN_STEPS * groups);
+    state->first_update = z->updates + 1 + (skips ? 0 : open);
+    for (size_t i = 0; i < updates; i++)
+        prepare_update(z, state->first_update + i, scalars + i * groups, keys + i * key_count);
+    return d->ops->copy(device_piece(d, DEVICE_PREPARED), prepared,
+                        DEVICE_OPEN_STEPS * (groups * sizeof *scalars + key_count * sizeof *keys),
+                        d->own, error);
+}
+
+static struct eng_device_course course_of(const zero_ctx *z)
+{
+    const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
+    return (struct eng_device_course){
+        .scale = z->scale,
+        .updates = z->updates,
+        .skips = z->result.skips,
+        .skip_limit = !skips                     ? 0
+                      : z->config.skip_limit > 0 ? (uint64_t)z->config.skip_limit
+                                                 : UINT64_MAX,
+    };
+}
+
+/** The verdict on a step; if it is only `announced`, what it is updated with until then. */
+static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool announced,
+                         struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t groups = z->model.group_count;
+    const struct eng_rule_scalars *prepared = device_piece(d, DEVICE_PREPARED);
+    struct eng_device_record *record = device_piece(d, DEVICE_RECORD);
+    const struct eng_device_judgement judgement = {
+        .ballots = device_piece(d, d->state->peers ? DEVICE_BALLOTS : DEVICE_BALLOT),
+        .ranks = (size_t)z->config.world,
+        .course = device_piece(d, DEVICE_COURSE),
+        .given = course_of(z),
+        .known = d->state->open == 0,
+        .announced = announced,
+        .scale = args->scale,
+        .max_norm = args->max_norm,
+        .most = z->config.nonfinite == ZERO_NONFINITE_SKIP ? eng_norm_most(z) : INFINITY,
+        .wrong = device_piece(d, DEVICE_WRONG),
+        .first_update = d->state->first_update,
+        .prepared = prepared,
+        .scalars = device_piece(d, DEVICE_SCALARS),
+        .groups = groups,
+        .prepared_keys = (const uint64_t *)(const void *)(prepared + DEVICE_OPEN_STEPS * groups),
+        .keys = device_piece(d, DEVICE_KEYS),
+        .key_count = d->state->key_count,
+        .bad = device_piece(d, DEVICE_BAD),
+        .blamed = (uint64_t *)(void *)(record + 1),
+        .bad_count = z->layout.section_count,
+        .gate = device_piece(d, DEVICE_GATE),
+        .record = record,
+    };
+    return d->kernels->judge(d->kernel_state, &judgement, d->own, error);
+}
+
+/** Sends the record to the host, behind the metrics. */
+static zero_result report(const zero_ctx *z, const struct device_step *step,
+                          struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const size_t bytes = sizeof *step->record + z->layout.section_count * sizeof(uint64_t);
+    zero_result r =
+        d->ops->copy(step->record, device_piece(d, DEVICE_RECORD), bytes, d->own, error);
+    if (!r)
+        r = d->ops->event_wait(d->valued, d->own, error);
+    return r ? r : d->ops->event_record(step->judged, d->own, error);
+}
+
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_device_update work = {
+        .runs = device_runs(z) + first,
+        .count = count,
+        .rounds = d->state->rounds,
+        .scalars = device_piece(d, DEVICE_SCALARS),
+        .keys = device_piece(d, DEVICE_KEYS),
+        .gate = device_piece(d, DEVICE_GATE),
+        .wrong = device_piece(d, DEVICE_WRONG),
+        .finite_only = d->state->ahead,
+    };
+    if (count == 0)
+        return ZERO_OK;
+    return d->kernels->update(d->kernel_state, &work, d->own, error);
+}
+
+zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t *runs = d->state->section_runs;
+    zero_result r = ZERO_OK;
+    if (!d->state->ahead)
+        return ZERO_OK;
+    r = d->ops->event_wait(d->read[unit], d->own, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        z->io[s].ahead = z->io[s].trains && eng_ahead_early(z, s);
+        if (z->io[s].ahead)
+            r = d->state->tiles ? device_tiles_ahead(z, s, error)
+                                : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+    }
+    return r;
+}
+
+/** The update may begin when nobody reads working copies any more. */
+static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
+    if (!r)
+        r = d->ops->event_wait(d->handed, d->own, error);
+    return r ? r : device_quiet(z, error);
+}
+
+/** What of a section was not updated before. */
+static zero_result update_section(const zero_ctx *z, size_t s, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    const size_t *runs = state->section_runs;
+    if (!z->io[s].trains)
+        return ZERO_OK;
+    if (state->tiles)
+        return device_tiles_section(z, s, error);
+    return z->io[s].ahead ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+}
+
+/** Who waits for the unit of a section, or for what persists, waits for no more than this. */
+static zero_result record_section(const zero_ctx *z, size_t s, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_section *section = &z->layout.sections[s];
+    if (!d->state->by_units)
+        return ZERO_OK;
+    const zero_result r = d->ops->event_record(d->lent[section->unit], d->own, error);
+    return r || !section->persistent ? r : d->ops->event_record(d->state->persisted, d->own, error);
+}
+
+/** Section by section, each sent on its way when it is updated; what persists goes first. */
+static zero_result update_sections(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        device_tiles_turn(z, pass == 0);
+        for (size_t s = 0; !r && s < z->layout.section_count; s++) {
+            if (z->layout.sections[s].persistent != (pass == 0))
+                continue;
+            if (update_section(z, s, &error) || record_section(z, s, &error))
+                return device_failed(z, &error, "an update");
+            r = z->io[s].trains ? eng_publish_start(z, s) : ZERO_OK;
+        }
+    }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].ahead = false;
+    if (!r && d->ops->event_record(d->shown, d->own, &error))
+        return device_failed(z, &error, "an update");
+    return r;
+}
+
+/** All in one go. */
+static zero_result update_all(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = device_update_runs(z, 0, d->state->run_count, &error);
+    if (!r)
+        r = d->ops->event_record(d->shown, d->own, &error);
+    if (r)
+        return device_failed(z, &error, "an update");
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (z->io[s].trains)
+            r = eng_publish_start(z, s);
+    return r;
+}
+
+/** What takes its time beside the device's own memory, to pass through or to reach other ranks, is
+ * waited for unit by unit. An announced step has begun with the last one, and leaves little. */
+static zero_result update(zero_ctx *z, bool ahead)
+{
+    struct device_state *state = z->device->state;
+    state->by_units = !ahead && (state->tiles || (state->peers && z->config.stage > 0));
+    z->version++;
+    return ahead || state->by_units ? update_sections(z) : update_all(z);
+}
+
+zero_result eng_device_begin(zero_ctx *z)
+{
+    struct base_error error = {0};
+    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS);
+    if (r)
+        return r;
+    if (z->device->state->stale || z->device->state->sole != device_sole(z))
+        r = device_runs_refresh(z, &error);
+    // The verdict takes away what was found in the step before.
+    if (!r && z->config.native)
+        r = device_reduce_after(z, &error);
+    return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
+}
+
+zero_result eng_device_announce(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (!eng_ahead_possible(z))
+        return ZERO_OK;
+    zero_result r = prepare(z, &error);
+    if (!r)
+        r = judge(z, &z->announced, true, &error);
+    z->device->state->ahead = !r;
+    return r ? device_failed(z, &error, "announcing a step") : ZERO_OK;
+}
+
+zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
+{
+    struct device_state *state = z->device->state;
+    struct device_step *step = step_of(z, z->step + 1);
+    struct base_error error = {0};
+    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS - 1);
+    if (r)
+        return r;
+    step->ahead = state->ahead;
+    state->ahead = false;
+    r = step->ahead ? ZERO_OK : prepare(z, &error);
+    if (!r)
+        r = add_squares(z, &error);
+    if (!r && state->peers)
+        r = device_vote(z, &error);
+    if (!r)
+        r = judge(z, args, false, &error);
+    if (!r)
+        r = report(z, step, &error);
+    if (!r && state->peers && z->config.stage == 0)
+        r = device_share_sums(z, &error);
+    if (!r)
+        r = wait_for_readers(z, &error);
+    if (r)
+        return device_failed(z, &error, "a step");
+    r = z->tier ? ZERO_OK : update(z, step->ahead);
+    if (r)
+        return r;
+    state->squared = false;
+    state->unproved = true;
+    step->max_norm = args->max_norm;
+    step->lr = z->hyper[0].lr;
+    metrics_of(z, z->step + 1)->names = z->metrics;
+    state->open++;
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ what comes back */
+
+/** The first of what sums have found not to be finite. */
+static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
+{
+    const uint64_t mask = (UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1;
+    struct eng_bad first = {.micro = UINT64_MAX};
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        if (blamed[s] == UINT64_MAX)
+            continue;
+        const size_t element = (size_t)(blamed[s] & mask);
+        const struct eng_slice *slice = eng_layout_slice_at(&z->layout, s, element);
+        const struct eng_bad bad = {
+            .micro = blamed[s] >> ENG_DEVICE_BAD_SHIFT,
+            .param = (uint64_t)slice->param,
+            .slice = (uint64_t)slice->index,
+            .element = element - slice->granule * ENG_GRANULE,
+        };
+        eng_bad_min(&first, &bad);
+    }
+    return first;
+}
+
+/** The first value that updates have stored and that is not finite. */
+static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
+{
+    if (wrong == UINT64_MAX)
+        return (struct eng_wrong){.param = UINT64_MAX};
+    const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
+    const struct eng_slice *slice = eng_slice_numbered(&z->layout, number);
+    return (struct eng_wrong){
+        .param = (uint64_t)slice->param,
+        .slice = (uint64_t)slice->index,
+        .element = wrong & ((UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1),
+        .field = ENG_WRONG_SOMETHING,
+    };
+}
+
+/** The step becomes the newest one whose verdict is known. */
+static zero_result take_in(zero_ctx *z, uint64_t number)
+{
+    const struct device_step *step = step_of(z, number);
+    struct device_metrics *metrics = metrics_of(z, number);
+    struct eng_verdict verdict = {
+        .norm = step->record->norm,
+        .finite = step->record->finite,
+        .bad = first_bad(z, device_blamed(z, number)),
+    };
+    z->device->state->open--;
+    enter_metrics(z, metrics);
+    struct eng_wrong wrong = first_wrong(z, step->record->wrong);
+    const zero_result known = eng_verdict_share(z, &metrics->names, &verdict.bad, &wrong);
+    if (known)
+        return known;
+    eng_step_record(z, number, &verdict, step->max_norm);
+    // Nothing has been updated since, on any rank, but what was announced.
+    if (wrong.param != UINT64_MAX)
+        return eng_outcome_fail(z, &wrong, step->ahead ? number : number - 1, true);
+    if (!verdict.finite) {
+        eng_grad_doubt(z);
+        const zero_result r = eng_policy_nonfinite(z, step->ahead);
+        if (r)
+            return r;
+    } else {
+        eng_policy_clean(z);
+        z->updates++;
+    }
+    z->result.updates = z->updates;
+    eng_metric_step_line(z, step->lr);
+    return ZERO_OK;
+}
+
+zero_result eng_device_take_in(zero_ctx *z, int open)
+{
+    const struct device_state *state = z->device->state;
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    // With several ranks all of them take a step in at the same place.
+    while (!r && state->open > (state->peers ? open : 0)) {
+        const uint64_t number = z->step - (uint64_t)state->open + 1;
+        void *judged = step_of(z, number)->judged;
+        if (state->open > open)
+            r = device_await(z, judged, "waiting for a verdict");
+        else if ((r = z->device->ops->event_query(judged, &error)) == ZERO_AGAIN)
+            return ZERO_OK;
+        else if (r)
+            return device_failed(z, &error, "asking for a verdict");
+        if (!r)
+            r = take_in(z, number);
+    }
+    return r;
+}
+
+zero_result eng_device_prove(zero_ctx *z)
+{
+    struct device_state *state = z->device->state;
+    struct base_error error = {0};
+    uint64_t *wrong = device_blamed(z, z->step + 1); // no verdict is under way
+    if (!state->unproved)
+        return ZERO_OK;
+    if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
+        return device_failed(z, &error, "looking at an update");
+    state->unproved = false;
+    return eng_outcome_all(z, first_wrong(z, *wrong), z->step);
+}
+
+/* ------------------------------------------------------------------ verdicts of the host's */
+
+int eng_device_open_steps(const zero_ctx *z)
+{
+    return z->device->state->open;
+}
+
+zero_result eng_device_learn(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    const size_t count = z->layout.section_count;
+    struct eng_device_ballot ballot;
+    struct base_error error = {0};
+    uint64_t *bad = device_blamed(z, z->step + 1); // no verdict is under way
+    zero_result r = add_squares(z, &error);
+    if (!r)
+        r = d->ops->event_wait(d->valued, d->own, &error);
+    if (!r)
+        r = device_copy(z, &ballot, device_piece(d, DEVICE_BALLOT), sizeof ballot, &error);
+    if (!r)
+        r = device_copy(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
+    if (!r) {
+        memcpy(z->squares.limb, ballot.limbs, sizeof ballot.limbs);
+        z->squares_overflow = ballot.overflow;
+        z->bad = first_bad(z, bad);
+        struct device_metrics *metrics = metrics_of(z, z->step + 1);
+        metrics->names = z->metrics;
+        enter_metrics(z, metrics);
+    }
+    return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;
+}
+
+zero_result eng_device_skip(zero_ctx *z)
+{
+    struct eng_device *d = z->device;
+    struct base_error error = {0};
+    d->state->squared = false;
+    zero_result r = d->ops->zero(device_piece(d, DEVICE_BALLOT), sizeof(struct eng_device_ballot),
+                                 d->own, &error);
+    if (!r)
+        r = device_bad_clear(z, &error);
+    return r ? device_failed(z, &error, "leaving out a step") : ZERO_OK;
+}

@@ -1,0 +1,67 @@
+// Updates where weights or moments have 16 bits only: stored by stochastic rounding (Gupta et al.,
+// Deep learning with limited numerical precision, 2015, section 3), so that what is smaller than a
+// unit in their last place is not lost but added with its probability.
+
+#include "zero/core/context.h"
+
+#include <string.h>
+
+/** What one element's random numbers of one update are drawn for. */
+enum { FOR_WEIGHT = 0, FOR_MOMENT = 1 };
+
+/** Full precision, for as long as the optimizer works on it. */
+struct tile {
+    float weight[ENG_GRANULE];
+    float moment[ENG_MAX_MOMENTS][ENG_GRANULE];
+};
+
+uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
+                          uint64_t update)
+{
+    const uint64_t parts[] = {z->config.seed, (uint64_t)slice->index, update, purpose};
+    return base_hash64(parts, sizeof parts, z->model.params[slice->param].name_hash);
+}
+
+/** At most a granule of a segment, from element `first` of its section on. */
+static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t first, size_t count)
+{
+    const struct eng_group *group = &z->model.groups[segment->group];
+    const zero_dtype dtype = z->layout.sections[segment->section].dtype;
+    const bool master = z->placement.sections[segment->section].master;
+    const bool wide_moments = z->config.moment_dtype == ZERO_F32;
+    const uint64_t element = first - segment->slice->granule * ENG_GRANULE;
+    bool alarm = false;
+    struct tile tile;
+    struct eng_update run =
+        eng_update_run(z, segment, first, count, segment->gradient + (first - segment->first));
+    size_t size;
+    run.alarm = &alarm;
+    void *weights = eng_best_weights(z, segment->section, first, &size);
+    if (!master) {
+        eng_widen(z->kernels, dtype, weights, count, tile.weight);
+        run.weight = tile.weight;
+    }
+    for (int k = 0; k < group->optimizer->moments && !wide_moments; k++) {
+        eng_widen(z->kernels, z->config.moment_dtype, eng_moments(z, k, segment->section, first),
+                  count, tile.moment[k]);
+        run.moment[k] = tile.moment[k];
+    }
+    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+    if (!master)
+        eng_round(z->kernels, dtype, eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->prepared),
+                  element, count, tile.weight, weights);
+    for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
+        eng_round(z->kernels, z->config.moment_dtype,
+                  eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared),
+                  element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
+    if (alarm)
+        eng_outcome_look(z, segment->slice, first, count);
+}
+
+void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment)
+{
+    for (size_t i = 0; i < segment->count; i += ENG_GRANULE) {
+        const size_t left = segment->count - i;
+        update_tile(z, segment, segment->first + i, left < ENG_GRANULE ? left : ENG_GRANULE);
+    }
+}

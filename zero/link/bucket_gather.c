@@ -1,0 +1,49 @@
+// All-gathers of one section, whoever wants its bytes, or only to know that they are there.
+
+#include "zero/core/context.h"
+
+struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit)
+{
+    return (struct coll_label){
+        .what = "unit", .number = (uint32_t)unit, .name = z->units[unit].name};
+}
+
+zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
+{
+    struct eng_section_io *io = &z->io[section];
+    io->turn ^= 1;
+    struct coll_request *request = &io->gather[io->turn];
+    zero_result r = coll_drain(z->comm, request);
+    if (r)
+        return eng_comm_failed(z, r);
+    const struct eng_section *s = &z->layout.sections[section];
+    const struct eng_section_place *place = &z->placement.sections[section];
+    // What is staged lies at its place already.
+    const unsigned char *source = place->staged
+                                      ? (unsigned char *)recv + s->bytes[z->config.rank].offset
+                                      : eng_home(z, section, place->own_first);
+    const struct coll_all_gather op = {
+        .source = source,
+        .recv = recv,
+        .spans = s->bytes,
+        .label = eng_unit_label(z, s->unit),
+    };
+    r = coll_all_gather_start(z->comm, &op, request);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+zero_result eng_section_gather_wait(zero_ctx *z, size_t section)
+{
+    struct eng_section_io *io = &z->io[section];
+    const zero_result r = coll_wait(z->comm, &io->gather[io->turn]);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+zero_result eng_section_gather_drain(zero_ctx *z, size_t section)
+{
+    struct eng_section_io *io = &z->io[section];
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < 2; i++)
+        r = coll_drain(z->comm, &io->gather[i]);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}

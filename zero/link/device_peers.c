@@ -1,0 +1,424 @@
+// State on the devices of several ranks: what travels does so between devices, in the order of the
+// transport's stream. It waits for what it reads and writes over, and who needs what it brings
+// waits for its ticket; the host waits for neither.
+
+#include "zero/exec/device_parts.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------ life */
+
+static size_t most_sections(const zero_ctx *z)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
+    return most;
+}
+
+size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement)
+{
+    const struct device_state *state = NULL;
+    const size_t world = (size_t)z->config.world, most = most_sections(z);
+    if (!eng_config_moves(&z->config))
+        return 0;
+    return z->layout.section_count * sizeof *state->published +
+           (size_t)placement->gather.slot_count * sizeof *state->gathered +
+           most * (sizeof *state->scattered + world * sizeof *state->spans +
+                   sizeof *state->reduced + sizeof *state->parts);
+}
+
+static void keep_larger(struct coll_device_load *most, const struct coll_device_load *load)
+{
+    most->sections = load->sections > most->sections ? load->sections : most->sections;
+    if (load->sent + load->received > most->sent + most->received)
+        *most = (struct coll_device_load){most->sections, load->sent, load->received};
+}
+
+/** What a rank sends and receives of a unit's gradients, and of its parameters. */
+static void count_unit(const zero_ctx *z, const struct eng_placement *placement, size_t unit,
+                       struct coll_device_load *most)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t peers = (size_t)z->config.world - 1;
+    struct coll_device_load gradients = {.sections = u->section_count}, parameters = gradients;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const struct eng_section *section = &z->layout.sections[s];
+        const struct eng_section_place *place = &placement->sections[s];
+        const size_t own = place->own_granules * ENG_GRANULE;
+        const size_t others = section->granules * ENG_GRANULE - own;
+        gradients.sent += others * eng_dtype_size(place->comm_dtype);
+        gradients.received +=
+            (z->config.native ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
+        parameters.sent += peers * own * eng_dtype_size(section->dtype);
+        parameters.received += others * eng_dtype_size(section->dtype);
+    }
+    keep_larger(most, &gradients);
+    keep_larger(most, &parameters);
+}
+
+size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement)
+{
+    const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
+    struct coll_device_load most = {
+        .sections = 1,
+        .sent = peers * sizeof(struct eng_device_ballot),
+        .received = peers * sizeof(struct eng_device_ballot),
+    };
+    if (!eng_config_moves(&z->config))
+        return 0;
+    if (z->config.stage == 0)
+        keep_larger(&most, &(struct coll_device_load){1, peers * own, placement->sums_bytes - own});
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        count_unit(z, placement, u, &most);
+    return coll_device_memory(z->config.device_transport, z->config.world, &most);
+}
+
+zero_result device_peers_open(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const size_t world = (size_t)z->config.world, most = most_sections(z);
+    state->scattered = base_calloc(most, sizeof *state->scattered);
+    state->spans = base_calloc(most * world, sizeof *state->spans);
+    state->reduced = base_calloc(most, sizeof *state->reduced);
+    state->parts = base_calloc(most, sizeof *state->parts);
+    state->published = base_calloc(z->layout.section_count, sizeof *state->published);
+    state->gathered = base_calloc((size_t)z->placement.gather.slot_count, sizeof *state->gathered);
+    if (!state->scattered || !state->spans || !state->reduced || !state->parts ||
+        !state->published || !state->gathered)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu ranks", world);
+    for (int i = 0; i < 2; i++)
+        if (d->ops->event_create(&state->summed[i], error))
+            return error->result;
+    const bool registers = eng_config_registers(&z->config);
+    const struct coll_device_config config = {
+        .transport = z->config.device_transport,
+        .host = z->comm,
+        .device = d->ops,
+        .number = d->number,
+        .native = z->config.native_comm,
+        .memory = registers ? state->memory : NULL,
+        .bytes = registers ? state->offsets[DEVICE_PIECES] : 0,
+        .must_register = strcmp(z->config.device_register, "on") == 0,
+        .log = &z->log,
+    };
+    return coll_device_open(&state->peers, &config, error);
+}
+
+bool device_peers_close(zero_ctx *z)
+{
+    struct device_state *state = z->device->state;
+    const bool ended = coll_device_close(state->peers);
+    for (int i = 0; i < 2; i++)
+        z->device->ops->event_destroy(state->summed[i]);
+    base_free(state->scattered);
+    base_free(state->spans);
+    base_free(state->reduced);
+    base_free(state->parts);
+    base_free(state->published);
+    base_free(state->gathered);
+    return ended;
+}
+
+/** Of the transport, whose failure is the host's. */
+static zero_result told(const zero_ctx *z, zero_result result, struct base_error *error)
+{
+    if (!result)
+        return ZERO_OK;
+    coll_state(z->comm, error);
+    return result;
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+/** What travels of a unit's gradient, and where what comes of it goes: how many sections. */
+static size_t list_sections(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                            unsigned char *received)
+{
+    const struct device_state *state = z->device->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const size_t world = (size_t)z->config.world;
+    struct coll_span *spans = state->spans;
+    size_t count = 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const size_t size = eng_dtype_size(place->comm_dtype);
+        const size_t own = place->own_granules * ENG_GRANULE * size;
+        if (!z->io[s].trains)
+            continue;
+        for (size_t r = 0; r < world; r++) {
+            const struct coll_span *run = &z->layout.sections[s].elements[r];
+            spans[r] = (struct coll_span){run->offset * size, run->count * size};
+        }
+        state->scattered[count++] = (struct coll_device_scattered){
+            .source = gradient + place->comm_offset,
+            .received = received,
+            .stride = own,
+            .spans = spans,
+        };
+        spans += world;
+        received += world * own;
+    }
+    return count;
+}
+
+/** Sends a unit's gradient, and receives what others send of theirs. */
+static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                           unsigned char *received, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    const struct coll_device_scatter op = {
+        .sections = state->scattered,
+        .count = list_sections(z, unit, gradient, received),
+        .contributors = eng_contributors(z, z->micro),
+        .label = eng_unit_label(z, unit),
+    };
+    return told(z, coll_device_scatter(state->peers, &op, &state->last), error);
+}
+
+zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const unsigned turn = state->turn++ % 2;
+    const size_t half = (state->offsets[DEVICE_RECEIVED + 1] - state->offsets[DEVICE_RECEIVED]) / 2;
+    unsigned char *received = (unsigned char *)device_piece(d, DEVICE_RECEIVED) + turn * half;
+    void *transport = coll_device_stream(state->peers);
+    zero_result r = d->ops->event_wait(d->handed, transport, error);
+    if (!r)
+        r = device_prepare_gradient(z, unit, gradient, transport, error);
+    if (!r)
+        r = d->ops->event_wait(state->summed[turn], transport, error);
+    if (!r)
+        r = scatter(z, unit, gradient, received, error);
+    if (!r)
+        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        if (!z->io[s].trains)
+            continue;
+        r = device_sum(z, s, gradient, received, error);
+        received += (size_t)z->config.world * place->own_granules * ENG_GRANULE *
+                    eng_dtype_size(place->comm_dtype);
+    }
+    return r ? r : d->ops->event_record(state->summed[turn], d->own, error);
+}
+
+/** What of a unit's gradient travels in a dtype: how many sections. Their sums come to where this
+ * rank's part was. */
+static size_t list_reduced(const zero_ctx *z, zero_unit unit, zero_dtype dtype,
+                           unsigned char *gradient)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    struct coll_device_reduced *reduced = z->device->state->reduced;
+    size_t count = 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const struct coll_span *spans = z->layout.sections[s].elements;
+        unsigned char *source = gradient + place->comm_offset;
+        if (z->io[s].trains && place->comm_dtype == dtype)
+            reduced[count++] = (struct coll_device_reduced){
+                .source = source,
+                .sum = source + spans[z->config.rank].offset * eng_dtype_size(dtype),
+                .spans = spans,
+            };
+    }
+    return count;
+}
+
+/** An operation a dtype, of which a unit seldom has two. */
+static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                  struct base_error *error)
+{
+    static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
+    struct device_state *state = z->device->state;
+    zero_result r = ZERO_OK;
+    for (size_t i = 0; !r && i < sizeof dtypes / sizeof *dtypes; i++) {
+        const struct coll_device_reduce_scatter op = {
+            .sections = state->reduced,
+            .count = list_reduced(z, unit, dtypes[i], gradient),
+            .dtype = dtypes[i],
+            .label = eng_unit_label(z, unit),
+        };
+        if (op.count > 0)
+            r = told(z, coll_device_reduce_scatter(state->peers, &op, &state->last), error);
+    }
+    return r;
+}
+
+zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                 struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct device_state *state = d->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    void *transport = coll_device_stream(state->peers);
+    zero_result r = d->ops->event_wait(d->handed, transport, error);
+    if (!r)
+        r = device_prepare_gradient(z, unit, gradient, transport, error);
+    // Once it is summed nobody can tell whose it was.
+    if (!r)
+        r = device_native_search(z, unit, gradient, transport, error);
+    if (!r)
+        r = reduce_scatter(z, unit, gradient, error);
+    if (!r)
+        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = device_sum(z, s, gradient, NULL, error);
+    return r;
+}
+
+zero_result device_reduce_after(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    return d->state->peers ? told(z, coll_device_after(d->state->peers, d->own), error) : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ verdict */
+
+zero_result device_vote(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const size_t bytes = sizeof(struct eng_device_ballot);
+    const struct coll_label label = {.what = "step", .number = (uint32_t)z->step + 1};
+    zero_result r = told(z, coll_device_after(state->peers, d->own), error);
+    if (!r)
+        r = told(z,
+                 coll_device_exchange(state->peers, device_piece(d, DEVICE_BALLOT), bytes,
+                                      device_piece(d, DEVICE_BALLOTS), label, &state->last),
+                 error);
+    if (!r)
+        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+    return r ? r : d->ops->zero(device_piece(d, DEVICE_BALLOT), bytes, d->own, error);
+}
+
+zero_result device_share_sums(zero_ctx *z, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const struct coll_device_gathered all = {
+        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
+        .whole = z->sums,
+        .spans = z->all_sums,
+    };
+    const struct coll_device_all_gather op = {
+        .sections = &all,
+        .count = 1,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
+    };
+    zero_result r = told(z, coll_device_after(state->peers, d->own), error);
+    if (!r)
+        r = told(z, coll_device_all_gather(state->peers, &op, &state->last), error);
+    return r ? r : told(z, coll_device_before(state->peers, state->last, d->own), error);
+}
+
+/* ------------------------------------------------------------------ parameters */
+
+static struct coll_device_gathered gathered_section(const zero_ctx *z, size_t section, void *whole)
+{
+    return (struct coll_device_gathered){
+        .source = eng_home(z, section, z->placement.sections[section].own_first),
+        .whole = whole,
+        .spans = z->layout.sections[section].bytes,
+    };
+}
+
+zero_result eng_device_publish(zero_ctx *z, size_t section)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    struct base_error error = {0};
+    if (z->placement.sections[section].residence != ENG_COPIED)
+        return ZERO_OK;
+    const struct coll_device_gathered all = gathered_section(z, section, eng_home(z, section, 0));
+    const struct coll_device_all_gather op = {
+        .sections = &all,
+        .count = 1,
+        .label = eng_unit_label(z, z->layout.sections[section].unit),
+    };
+    // Also where this rank has nothing new of its own, and waited for nobody who reads.
+    zero_result r = d->ops->event_wait(d->read[z->layout.sections[section].unit],
+                                       coll_device_stream(state->peers), &error);
+    if (!r)
+        r = told(z, coll_device_after(state->peers, d->own), &error);
+    if (!r)
+        r = told(z, coll_device_all_gather(state->peers, &op, &state->published[section]), &error);
+    if (r)
+        return device_failed(z, &error, "sending parameters");
+    state->last = state->published[section];
+    return ZERO_OK;
+}
+
+zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
+{
+    const struct eng_device *d = z->device;
+    struct device_state *state = d->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    unsigned char *memory = z->slots + z->gather_slots[slot].offset;
+    void *transport = coll_device_stream(state->peers);
+    struct base_error error = {0};
+    size_t count = 0;
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (z->placement.sections[s].residence == ENG_SHARDED)
+            state->parts[count++] =
+                gathered_section(z, s, memory + z->placement.sections[s].slot_offset);
+    const struct coll_device_all_gather op = {state->parts, count, eng_unit_label(z, unit)};
+    // What the slot had before may still be read, and what it gets may still be written.
+    zero_result r = d->ops->event_wait(d->copied[slot], transport, &error);
+    if (!r)
+        r = d->ops->event_wait(device_updated(z, unit), transport, &error);
+    if (!r)
+        r = told(z, coll_device_all_gather(state->peers, &op, &state->gathered[slot]), &error);
+    if (r)
+        return device_failed(z, &error, "gathering parameters");
+    state->last = state->gathered[slot];
+    return ZERO_OK;
+}
+
+/** The stream of the call waits for a section that was sent. */
+static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    if (z->placement.sections[section].residence != ENG_COPIED || !state->published[section])
+        return ZERO_OK;
+    return told(z, coll_device_before(state->peers, state->published[section], z->device->stream),
+                error);
+}
+
+zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    if (!state->peers)
+        return ZERO_OK;
+    return told(z, coll_device_before(state->peers, state->last, z->device->own), error);
+}
+
+zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct device_state *state = z->device->state;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    const int slot = z->units[unit].slot;
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        r = arrived(z, s, error);
+    if (!r && slot >= 0)
+        r = told(z, coll_device_before(state->peers, state->gathered[slot], z->device->stream),
+                 error);
+    return r;
+}
+
+zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error)
+{
+    zero_result r = ZERO_OK;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (z->layout.sections[s].persistent)
+            r = arrived(z, s, error);
+    return r;
+}

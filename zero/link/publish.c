@@ -1,0 +1,131 @@
+#include "zero/core/context.h"
+
+#include "base/clock.h"
+
+zero_result eng_sums_fetch(zero_ctx *z)
+{
+    if (!z->all_sums || z->config.grads_nvme || eng_state_on_device(z))
+        return ZERO_OK;
+    const struct coll_all_gather op = {
+        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
+        .recv = z->sums,
+        .spans = z->all_sums,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
+    };
+    zero_result r = coll_drain(z->comm, &z->sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+    if (!r)
+        r = coll_wait(z->comm, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = true;
+    return ZERO_OK;
+}
+
+zero_result eng_sums_return(zero_ctx *z)
+{
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme || z->all_sums)
+        return ZERO_OK;
+    const struct coll_all_gather op = {
+        .spans = z->everyone,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums are read"},
+    };
+    zero_result r = coll_drain(z->comm, &z->sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = true;
+    return ZERO_OK;
+}
+
+zero_result eng_sums_reclaim(zero_ctx *z)
+{
+    if (!z->sums_lent)
+        return ZERO_OK;
+    const zero_result r =
+        z->all_sums ? coll_drain(z->comm, &z->sums_read) : coll_wait(z->comm, &z->sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->sums_lent = z->grads_lent = false;
+    return ZERO_OK;
+}
+
+zero_result eng_publish_start(zero_ctx *z, size_t section)
+{
+    unsigned char *recv = NULL;
+    z->units[z->layout.sections[section].unit].version = z->version;
+    z->io[section].version = z->version;
+    if (eng_state_on_device(z))
+        return eng_device_publish(z, section);
+    switch (z->placement.sections[section].residence) {
+    case ENG_REPLICATED: // updated everywhere
+    case ENG_SHARDED:    // stays with its owners until it is gathered
+        return ZERO_OK;
+    case ENG_COPIED:
+        recv = eng_home(z, section, 0);
+        break;
+    case ENG_SHARED: // everybody has the owners' own memory: only the word that it is current
+        break;
+    }
+    z->io[section].publish_pending = true;
+    return eng_section_gather(z, section, recv);
+}
+
+zero_result eng_publish_all(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    z->version++;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        r = eng_publish_start(z, s);
+    return r ? r : eng_publish_finish(z, true);
+}
+
+bool eng_publish_ended(const zero_ctx *z, size_t section)
+{
+    const struct eng_section_io *io = &z->io[section];
+    return !io->publish_pending || coll_complete(&io->gather[io->turn]);
+}
+
+/** Waits for a section's new values if they are on their way. */
+static zero_result wait_section(zero_ctx *z, size_t section)
+{
+    if (!z->io[section].publish_pending)
+        return ZERO_OK;
+    const zero_result r = eng_section_gather_wait(z, section);
+    if (!r)
+        z->io[section].publish_pending = false;
+    return r;
+}
+
+zero_result eng_publish_wait(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        r = wait_section(z, s);
+    return r;
+}
+
+zero_result eng_publish_finish(zero_ctx *z, bool everything)
+{
+    const uint64_t begin = base_clock_ns();
+    zero_result r = ZERO_OK;
+    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+        if (everything || z->layout.sections[s].persistent)
+            r = wait_section(z, s);
+    // What is readable without a gather is so in the caller's memory, too.
+    for (size_t s = 0; !r && !z->device && s < z->layout.section_count; s++)
+        if (z->layout.sections[s].persistent)
+            eng_borrow_section(z, s);
+    if (!r && z->config.paranoid)
+        r = eng_paranoid_renew(z);
+    if (!r && z->device)
+        r = eng_device_renew(z);
+    // Between steps no stream was given that what comes next could be ordered behind.
+    if (!r && everything && z->micro < 0 && eng_state_on_device(z))
+        r = eng_device_join(z);
+    eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
+    return r;
+}

@@ -1,0 +1,333 @@
+#include "zero/model/layout.h"
+
+#include "base/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/** What the tensors of a section share. */
+struct kind {
+    bool frozen, persistent;
+    zero_dtype dtype, grad_dtype;
+    int moments;
+};
+
+#define MOMENTS (ENG_MAX_MOMENTS + 1)
+#define KINDS (4 * ENG_DTYPES * ENG_DTYPES * MOMENTS)
+
+/** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
+ * of that f32 before bf16 before f16, so the gradients, and then by moments. */
+static struct kind kind_at(int number)
+{
+    const int types = number / MOMENTS, flags = types / (ENG_DTYPES * ENG_DTYPES);
+    return (struct kind){
+        .frozen = flags / 2 != 0,
+        .persistent = flags % 2 != 0,
+        .dtype = (zero_dtype)(ZERO_F32 + types / ENG_DTYPES % ENG_DTYPES),
+        .grad_dtype = (zero_dtype)(ZERO_F32 + types % ENG_DTYPES),
+        .moments = number % MOMENTS,
+    };
+}
+
+static bool of_kind(const struct eng_model *model, size_t p, struct kind kind,
+                    int64_t persist_numel)
+{
+    const struct eng_param *param = &model->params[p];
+    const bool persistent = persist_numel >= 0 && param->slice_numel <= (uint64_t)persist_numel;
+    return param->frozen == kind.frozen && persistent == kind.persistent &&
+           param->dtype == kind.dtype && param->grad_dtype == kind.grad_dtype &&
+           eng_model_moments(model, p) == kind.moments;
+}
+
+/** The kinds of section that a model has, in their order. */
+struct kinds {
+    int64_t persist_numel;
+    struct kind all[KINDS];
+    size_t count;
+};
+
+static void find_kinds(struct kinds *kinds, const struct eng_model *model, int64_t persist_numel)
+{
+    kinds->persist_numel = persist_numel;
+    kinds->count = 0;
+    for (int number = 0; number < KINDS; number++) {
+        const struct kind kind = kind_at(number);
+        size_t p = 0;
+        while (p < model->param_count && !of_kind(model, p, kind, persist_numel))
+            p++;
+        if (p < model->param_count)
+            kinds->all[kinds->count++] = kind;
+    }
+}
+
+static zero_result allocate(struct eng_layout *layout, const struct eng_model *model, size_t kinds,
+                            struct base_error *error)
+{
+    layout->unit_count = model->unit_count;
+    layout->param_count = model->param_count;
+    for (size_t p = 0; p < model->param_count; p++)
+        layout->slice_count += (size_t)model->params[p].slice_count;
+    const size_t sections = layout->section_room = layout->unit_count * kinds;
+    layout->units = base_calloc(layout->unit_count, sizeof *layout->units);
+    layout->sections = base_calloc(sections, sizeof *layout->sections);
+    layout->slices = base_calloc(layout->slice_count, sizeof *layout->slices);
+    layout->param_first = base_calloc(model->param_count, sizeof *layout->param_first);
+    layout->slice_of = base_calloc(layout->slice_count, sizeof *layout->slice_of);
+    layout->spans = base_calloc(2 * sections * (size_t)layout->world, sizeof *layout->spans);
+    layout->before = base_calloc(sections * (size_t)layout->world, sizeof *layout->before);
+    if (!layout->units || !layout->sections || !layout->slices || !layout->param_first ||
+        !layout->slice_of || !layout->spans || !layout->before)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the layout of %zu slices",
+                         layout->slice_count);
+    size_t first = 0;
+    for (size_t p = 0; p < model->param_count; p++) {
+        layout->param_first[p] = first;
+        first += (size_t)model->params[p].slice_count;
+    }
+    return ZERO_OK;
+}
+
+/** Appends the slice of tensor p that belongs to `unit` to the section being filled. */
+static void place_slice(struct eng_layout *layout, const struct eng_model *model, size_t p,
+                        zero_unit unit, size_t *next_slice)
+{
+    const struct eng_param *param = &model->params[p];
+    struct eng_section *section = &layout->sections[layout->section_count];
+    const size_t at = (*next_slice)++;
+    const int32_t index = unit - param->unit;
+    layout->slices[at] = (struct eng_slice){
+        .param = (zero_param)p,
+        .index = index,
+        .numel = param->slice_numel,
+        .section = layout->section_count,
+        .granule = section->granules,
+        .granules = (param->slice_numel + ENG_GRANULE - 1) / ENG_GRANULE,
+    };
+    layout->slice_of[layout->param_first[p] + (size_t)index] = at;
+    section->granules += layout->slices[at].granules;
+}
+
+/** Tensors by unit, each unit's in order of registration: those of unit u are
+ * params[first[u]] .. params[first[u + 1] - 1]. */
+struct members {
+    size_t *first;
+    size_t *params;
+};
+
+static zero_result find_members(struct members *members, const struct eng_layout *layout,
+                                const struct eng_model *model, struct base_error *error)
+{
+    members->first = base_calloc(layout->unit_count + 2, sizeof *members->first);
+    members->params = base_calloc(layout->slice_count, sizeof *members->params);
+    if (!members->first || !members->params)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to sort %zu slices", layout->slice_count);
+    // A counting sort; filling moves each unit's start up to where the next one's was.
+    size_t *next = members->first + 1;
+    for (size_t p = 0; p < model->param_count; p++)
+        for (int32_t i = 0; i < model->params[p].slice_count; i++)
+            next[(size_t)model->params[p].unit + (size_t)i + 1]++;
+    for (size_t u = 0; u < layout->unit_count; u++)
+        next[u + 1] += next[u];
+    for (size_t p = 0; p < model->param_count; p++)
+        for (int32_t i = 0; i < model->params[p].slice_count; i++)
+            members->params[next[(size_t)model->params[p].unit + (size_t)i]++] = p;
+    return ZERO_OK;
+}
+
+/** Lays out the tensors of one kind in a unit, if it has any. */
+static void place_kind(struct eng_layout *layout, const struct eng_model *model,
+                       const struct members *members, size_t unit, struct kind kind,
+                       int64_t persist_numel, size_t *next_slice)
+{
+    struct eng_unit_layout *u = &layout->units[unit];
+    struct eng_section *section = &layout->sections[layout->section_count];
+    unsigned never_negative = ~0U;
+    for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
+        const size_t p = members->params[i];
+        if (!of_kind(model, p, kind, persist_numel))
+            continue;
+        place_slice(layout, model, p, (zero_unit)unit, next_slice);
+        never_negative &= model->groups[model->params[p].group].optimizer->never_negative;
+    }
+    if (section->granules == 0)
+        return;
+    section->unit = (zero_unit)unit;
+    section->dtype = kind.dtype;
+    section->grad_dtype = kind.grad_dtype;
+    section->persistent = kind.persistent;
+    section->frozen = kind.frozen;
+    section->moments = kind.moments;
+    section->never_negative = never_negative;
+    size_t *granules = kind.frozen ? &u->frozen : &u->granules;
+    section->first = *granules;
+    *granules += section->granules;
+    layout->section_count++;
+}
+
+/** Lays one unit out: a pass over its tensors for each kind of section. */
+static void place_unit(struct eng_layout *layout, const struct eng_model *model,
+                       const struct members *members, size_t unit, const struct kinds *kinds,
+                       size_t *next_slice)
+{
+    struct eng_unit_layout *u = &layout->units[unit];
+    u->first_slice = *next_slice;
+    u->first_section = layout->section_count;
+    for (size_t k = 0; k < kinds->count; k++)
+        place_kind(layout, model, members, unit, kinds->all[k], kinds->persist_numel, next_slice);
+    u->slice_count = *next_slice - u->first_slice;
+    u->section_count = layout->section_count - u->first_section;
+    layout->granules += u->granules + u->frozen;
+}
+
+/** Cuts a section by the runs of its unit. */
+static void cut_section(struct eng_layout *layout, size_t s)
+{
+    struct eng_section *section = &layout->sections[s];
+    const size_t world = (size_t)layout->world;
+    const struct eng_unit_layout *u = &layout->units[section->unit];
+    const size_t run = ((section->frozen ? u->frozen : u->granules) + world - 1) / world;
+    const size_t end = section->first + section->granules;
+    const size_t size = eng_dtype_size(section->dtype);
+    section->elements = layout->spans + 2 * s * world;
+    section->bytes = section->elements + world;
+    section->before = layout->before + s * world;
+    for (size_t r = 0; r < world; r++) {
+        size_t from = r * run, to = from + run;
+        from = from < section->first ? section->first : from > end ? end : from;
+        to = to < section->first ? section->first : to > end ? end : to;
+        const size_t offset = (from - section->first) * ENG_GRANULE;
+        const size_t count = (to - from) * ENG_GRANULE;
+        section->elements[r] = (struct coll_span){.offset = offset, .count = count};
+        section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
+        if (s > 0)
+            section->before[r] =
+                section[-1].before[r] + (section[-1].frozen ? 0 : section[-1].elements[r].count);
+    }
+}
+
+zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *model, int world,
+                            int64_t persist_numel, struct base_error *error)
+{
+    memset(layout, 0, sizeof *layout);
+    layout->world = world;
+    struct members members = {0};
+    struct kinds kinds;
+    find_kinds(&kinds, model, persist_numel);
+    zero_result r = allocate(layout, model, kinds.count, error);
+    if (!r)
+        r = find_members(&members, layout, model, error);
+    if (r)
+        goto out;
+    size_t next_slice = 0;
+    for (size_t u = 0; u < model->unit_count; u++)
+        place_unit(layout, model, &members, u, &kinds, &next_slice);
+    for (size_t s = 0; s < layout->section_count; s++)
+        cut_section(layout, s);
+    if (layout->granules < (size_t)world)
+        r = zero_fail(error, ZERO_E_INVALID,
+                      "the model has %zu granules of %d elements, fewer than its %d ranks: run it "
+                      "on at most %zu",
+                      layout->granules, ENG_GRANULE, world, layout->granules);
+out:
+    base_free(members.first);
+    base_free(members.params);
+    if (r)
+        eng_layout_free(layout);
+    return r;
+}
+
+size_t eng_layout_bytes(const struct eng_layout *layout)
+{
+    const size_t sections = layout->section_room;
+    return layout->unit_count * sizeof *layout->units + sections * sizeof *layout->sections +
+           layout->slice_count * (sizeof *layout->slices + sizeof *layout->slice_of) +
+           layout->param_count * sizeof *layout->param_first +
+           sections * (size_t)layout->world * (2 * sizeof *layout->spans + sizeof *layout->before);
+}
+
+void eng_layout_free(struct eng_layout *layout)
+{
+    base_free(layout->units);
+    base_free(layout->sections);
+    base_free(layout->slices);
+    base_free(layout->param_first);
+    base_free(layout->slice_of);
+    base_free(layout->spans);
+    base_free(layout->before);
+    memset(layout, 0, sizeof *layout);
+}
+
+const struct eng_slice *eng_layout_slice(const struct eng_layout *layout,
+                                         const struct eng_model *model, zero_param param,
+                                         int32_t index)
+{
+    if (param < 0 || (size_t)param >= model->param_count || index < 0 ||
+        index >= model->params[param].slice_count)
+        return NULL;
+    return &layout->slices[layout->slice_of[layout->param_first[param] + (size_t)index]];
+}
+
+/** Bytes of `name`, of its first `length`, that `other` begins with too. */
+static size_t common_length(const char *name, size_t length, const char *other)
+{
+    size_t same = 0;
+    while (same < length && name[same] == other[same])
+        same++;
+    return same;
+}
+
+void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_model *model,
+                          zero_unit unit, char *name, size_t size)
+{
+    const struct eng_unit_layout *u = &layout->units[unit];
+    const struct eng_slice *slices = layout->slices + u->first_slice, *first = slices;
+    for (size_t i = 1; i < u->slice_count; i++)
+        if (slices[i].param < first->param)
+            first = &slices[i];
+    const char *text = model->params[first->param].name;
+    size_t length = strlen(text);
+    for (size_t i = 0; i < u->slice_count; i++)
+        length = common_length(text, length, model->params[slices[i].param].name);
+    while (length > 0 && text[length - 1] != '.')
+        length--;
+    // What is left ends with a '.', which is not shown.
+    length = length > 1 ? length - 1 : strlen(text);
+    if (model->params[first->param].slice_count > 1)
+        snprintf(name, size, "%.*s.%d", (int)length, text, first->index);
+    else
+        snprintf(name, size, "%.*s", (int)length, text);
+}
+
+const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
+                                            size_t element)
+{
+    const struct eng_unit_layout *unit = &layout->units[layout->sections[section].unit];
+    const size_t granule = element / ENG_GRANULE;
+    for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
+        const struct eng_slice *slice = &layout->slices[i];
+        if (slice->section == section && granule >= slice->granule &&
+            granule < slice->granule + slice->granules)
+            return slice;
+    }
+    return NULL;
+}
+
+void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
+                    size_t *granules)
+{
+    const struct coll_span *span = &layout->sections[section].elements[rank];
+    *first = span->offset / ENG_GRANULE;
+    *granules = span->count / ENG_GRANULE;
+}
+
+int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element, size_t *count)
+{
+    const struct coll_span *spans = layout->sections[section].elements;
+    int r = 0;
+    while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)
+        r++;
+    const size_t left = spans[r].offset + spans[r].count - element;
+    if (*count > left)
+        *count = left;
+    return r;
+}

@@ -1,0 +1,147 @@
+/**
+ * Where everything lies in one rank's memory: a pure function of (layout, stage, rank, limits).
+ * The plan adds it up before anything is allocated; host_memory.c allocates exactly it.
+ *
+ * Arenas and arrays of a rank:
+ *  - params: the homes of the working copies, whole or this rank's runs: see eng_residence. One
+ *    arena of this rank's, or one for all ranks of the host. What is staged has none.
+ *  - gather: slots for gathered units, where sections are sharded; read by peers if those are
+ *    staged.
+ *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
+ *    Of a section whose gradient travels in another dtype than the program writes it holds both.
+ *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers. Where sums
+ *    are in a file: slots for those of a few units.
+ *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished. In slots they lie
+ *    behind their unit's sums.
+ *  - moments: optimizer state, fp32 or bf16, of a section one moment behind the other; stage 0: of
+ *    everything, else of this rank's runs.
+ *  - masters: fp32 master weights of bf16 and f16 sections, unless there are none, like moments; an
+ *    f32 working copy is its own.
+ */
+#ifndef ZERO_MODEL_PLACEMENT_H
+#define ZERO_MODEL_PLACEMENT_H
+
+#include "zero/model/layout.h"
+
+#include <unistd.h>
+
+/** Units whose buffers are of similar size (within a power of two) share slots. */
+struct eng_slot_class {
+    size_t bytes; /**< of one slot: the class's largest unit */
+    int units;
+    int slots;
+    int first_slot;
+};
+
+#define ENG_MAX_CLASSES 64
+
+/** A set of equal-purpose buffers: any `held` units fit at once, whichever they are. */
+struct eng_slot_plan {
+    struct eng_slot_class classes[ENG_MAX_CLASSES];
+    int class_count;
+    int slot_count;
+    size_t bytes;
+    int8_t *class_of_unit; /**< -1: the unit needs no slot */
+};
+
+/** Where a section's working copy lives, and so what makes it whole after an update. */
+enum eng_residence {
+    ENG_REPLICATED, /**< whole on every rank, and each updates all of it: nothing moves */
+    ENG_COPIED,     /**< whole on every rank: owners update their runs, all copy them */
+    ENG_SHARED,     /**< once for all ranks of the host: owners update their runs in place */
+    ENG_SHARDED,    /**< every rank has its run only, and gathers the others into a slot; what is
+                         staged at stage 0 is whole on every rank, and not in memory either */
+};
+
+struct eng_section_place {
+    enum eng_residence residence;
+    bool windowed; /**< readable only between gather and release, whatever the residence */
+    bool staged;   /**< sharded, at every stage: this rank's run, at stage 0 everything, has no home
+                        but comes from a file into a gather slot */
+    size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
+    size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
+                                             masters covers it */
+    size_t home_first;     /**< granule at which the home begins: own_first if sharded, else 0 */
+    size_t home;           /**< byte in params */
+    size_t slot_offset;    /**< byte in a gather slot, if sharded */
+    zero_dtype comm_dtype; /**< in which its gradient travels */
+    size_t comm_offset;    /**< byte in a gradient slot: of what travels, */
+    size_t grad_offset;    /**< and of what the program writes: the same if the dtypes are */
+    size_t sum_offset;     /**< byte in a slot for sums, of state_first */
+    bool master;    /**< it has fp32 weights: masters, or an f32 working copy, which is its own */
+    size_t moments; /**< element of state_first in moments, of the first one */
+    size_t masters; /**< element of state_first in masters; 16-bit dtypes with masters only */
+};
+
+/** Whether its master weights are something else than its working copies. */
+static inline bool eng_apart(const struct eng_section *section,
+                             const struct eng_section_place *place)
+{
+    return place->master && section->dtype != ZERO_F32;
+}
+
+/** Paranoid: bytes of a slice's window up to its end, which is aligned for vectors, */
+static inline size_t eng_window_kept(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/** and those of the pages at whose end it lies. */
+static inline size_t eng_window_bytes(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (eng_window_kept(bytes) + page - 1) / page * page;
+}
+
+/** How large a unit's buffers are. */
+struct eng_unit_place {
+    size_t gather_bytes; /**< of its sharded sections */
+    size_t grad_bytes;
+    size_t sum_bytes;         /**< of this rank's sums, if those are in a file; so many of blocks */
+    size_t window_bytes;      /**< paranoid: pages of windows of its windowed sections, else 0, */
+    size_t grad_window_bytes; /**< and of its gradients as the program writes them */
+};
+
+struct eng_limits {
+    int stage;
+    bool alone;      /**< state is on the device of the only rank: nothing is gathered */
+    bool sums_whole; /**< every rank has a copy of all sums */
+    bool shared;     /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    bool blocks;     /**< rounds leave blocks of micro-batches unfinished */
+    bool paranoid;   /**< windows at every stage */
+    int open_units;
+    int prefetch_units;
+    int grad_units;
+    int grad_spare; /**< slots of a class beyond those for gradients that are open */
+    int64_t live_bytes;
+    bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
+    bool no_masters;       /**< 16-bit working copies are all there is of their weights */
+    bool state_in_file;    /**< moments and masters are in tiles of a file: none in memory */
+    bool params_in_file;   /**< and working copies of sections that do not persist, */
+    bool sums_in_file;     /**< and sums of gradients, with blocks */
+    zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
+};
+
+struct eng_placement {
+    struct eng_section_place *sections;       /**< parallel to the layout's */
+    struct eng_unit_place *units;             /**< parallel to the layout's */
+    struct eng_slot_plan gather, grads, sums; /**< sums: if those are in a file */
+    /** Paranoid: of what persists, and of as many units and gradients as may be open at once, in
+     * whole pages, with room for tensors in buffers of the caller's, too. */
+    size_t windows_bytes;
+    size_t params_bytes; /**< of the arena */
+    size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
+    size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
+    size_t own_sums_bytes; /**< of the sums: those of this rank's runs */
+};
+
+/** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */
+zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
+                               int rank, const struct eng_limits *limits, struct base_error *error);
+
+/** Bytes of a placement's own tables. */
+size_t eng_placement_bytes(const struct eng_layout *layout);
+
+void eng_placement_free(struct eng_placement *placement);
+
+#endif

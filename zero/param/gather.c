@@ -1,0 +1,146 @@
+#include "zero/core/context.h"
+
+#include "base/clock.h"
+
+static bool is_held(const struct eng_unit *unit)
+{
+    return unit->holds > 0;
+}
+
+static zero_result too_many_held(zero_ctx *z, zero_unit unit)
+{
+    char held[ENG_UNIT_LIST];
+    eng_list_units(z, is_held, held);
+    return eng_fail(z, ZERO_E_LIMIT,
+                    "gather of unit %d (%s): %d units are gathered already: %s: release one or "
+                    "raise open_units (%d)",
+                    unit, z->units[unit].name, z->held_units, held, z->config.open_units);
+}
+
+/** Makes the sharded part of a unit resident. */
+static zero_result bring_in(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (eng_slot_current(z, unit)) {
+        struct eng_gather_slot *slot = &z->gather_slots[u->slot];
+        if (slot->in_flight)
+            z->stats.prefetch_hits++;
+        else
+            z->stats.gather_hits++;
+        slot->last_use = z->gathers_seen;
+        const zero_result r = eng_slot_post(z, slot);
+        return r ? r : eng_slot_settle(z, slot);
+    }
+    int slot;
+    zero_result r = eng_slot_choose(z, unit, false, &slot);
+    if (r)
+        return r;
+    if (slot < 0)
+        return too_many_held(z, unit);
+    r = eng_slot_fill(z, unit, slot);
+    if (!r)
+        r = eng_slot_post(z, &z->gather_slots[slot]);
+    return r ? r : eng_slot_settle(z, &z->gather_slots[slot]);
+}
+
+/** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for, and
+ * mostly nothing to copy. */
+static bool takes_time(const zero_ctx *z, zero_unit unit)
+{
+    return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 || z->device ||
+           z->watch.traced || z->config.paranoid || z->model.borrows;
+}
+
+static zero_result gather(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (eng_ahead_closed(z, unit))
+        return eng_fail(z, ZERO_E_STATE,
+                        "gather of unit %d (%s), whose gradient was handed over in a step that is "
+                        "announced",
+                        unit, u->name);
+    z->gathers_seen++;
+    const bool timed = takes_time(z, unit);
+    const uint64_t begin = timed ? base_clock_ns() : 0;
+    zero_result r = ZERO_OK;
+    const bool limited = z->config.stage == 3 || z->config.paranoid || z->config.params_nvme;
+    if (u->holds == 0 && z->held_units >= z->config.open_units && limited)
+        return too_many_held(z, unit);
+    if (z->placement.gather.class_of_unit[unit] >= 0)
+        r = bring_in(z, unit);
+    if (!r)
+        r = eng_publish_wait(z, unit);
+    if (!r && u->holds == 0 && z->config.paranoid)
+        r = eng_paranoid_gathered(z, unit);
+    if (!r && z->device)
+        r = eng_device_show(z, unit);
+    if (r)
+        return r;
+    if (!z->device)
+        eng_borrow_unit(z, unit);
+    if (u->holds++ == 0)
+        z->held_units++;
+    r = eng_trace_gathered(z, unit);
+    if (!r)
+        r = eng_prefetch(z);
+    if (timed)
+        eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
+    return r;
+}
+
+static zero_result release(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (u->holds == 0)
+        return eng_fail(z, ZERO_E_STATE, "release of unit %d (%s), which is not gathered", unit,
+                        u->name);
+    zero_result r = z->device ? eng_device_released(z, unit) : ZERO_OK;
+    if (--u->holds == 0) {
+        z->held_units--;
+        if (z->config.paranoid)
+            r = eng_paranoid_released(z, unit);
+    }
+    return r ? r : eng_prefetch_aside(z);
+}
+
+zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_gather", unit, stream, gather);
+}
+
+zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_release", unit, stream, release);
+}
+
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const int slot = z->units[section->unit].slot;
+    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->residence != ENG_SHARDED)
+        return z->params_view + place->home + offset;
+    if (slot < 0)
+        return NULL;
+    return z->slots + z->gather_slots[slot].offset + place->slot_offset + offset;
+}
+
+const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
+{
+    if (!z || !z->committed)
+        return NULL;
+    const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
+    if (!slice)
+        return NULL;
+    const bool windowed = z->placement.sections[slice->section].windowed;
+    const bool closed = windowed && z->units[z->layout.sections[slice->section].unit].holds == 0;
+    if (z->device && (!closed || z->fatal))
+        return eng_device_param(z, slice);
+    if (closed)
+        return eng_nowhere(z);
+    const void *borrowed = eng_borrowed(z, slice);
+    if (borrowed)
+        return borrowed;
+    return z->config.paranoid ? eng_paranoid_param(z, slice) : eng_gathered(z, slice);
+}

@@ -1,0 +1,69 @@
+#include "zero/core/context.h"
+
+#include "base/clock.h"
+
+/** Starts what is not there yet; *there: of how many units that come next, one after the other, all
+ * is here, or on its way since before. */
+static zero_result start(zero_ctx *z, int *there)
+{
+    const struct eng_trace *replay = &z->traces->replay;
+    int ahead = 0;
+    for (size_t i = z->replay_at; i < replay->count && ahead < z->config.prefetch_units; i++) {
+        const zero_unit unit = replay->gathers[i].unit;
+        if (z->units[unit].holds > 0)
+            continue;
+        const bool current = eng_slot_current(z, unit);
+        if (current && *there == ahead)
+            ++*there;
+        ahead++;
+        if (current || eng_ahead_closed(z, unit))
+            continue;
+        int slot;
+        zero_result r = eng_slot_choose(z, unit, true, &slot);
+        if (r)
+            return r;
+        if (slot < 0)
+            return ZERO_OK;
+        r = eng_slot_fill(z, unit, slot);
+        if (r)
+            return r;
+    }
+    return ZERO_OK;
+}
+
+/** Lets peers have this rank's part of the next units. */
+static zero_result post(zero_ctx *z, int count)
+{
+    const struct eng_trace *replay = &z->traces->replay;
+    zero_result r = ZERO_OK;
+    for (size_t i = z->replay_at; !r && count > 0; i++) {
+        const struct eng_unit *unit = &z->units[replay->gathers[i].unit];
+        if (unit->holds > 0)
+            continue;
+        r = eng_slot_post(z, &z->gather_slots[unit->slot]);
+        count--;
+    }
+    return r;
+}
+
+zero_result eng_prefetch(zero_ctx *z)
+{
+    int there = 0;
+    if (!z->replaying || z->micro < 0)
+        return ZERO_OK;
+    const zero_result r = start(z, &there);
+    const int wanted = eng_config_posted(&z->config, z->config.prefetch_units);
+    return r ? r : post(z, there < wanted ? there : wanted);
+}
+
+zero_result eng_prefetch_aside(zero_ctx *z)
+{
+    const bool next = z->replaying && z->replay_at < z->traces->replay.count;
+    const zero_unit unit = next ? z->traces->replay.gathers[z->replay_at].unit : -1;
+    const bool waits = next && z->config.params_nvme;
+    const uint64_t begin = waits ? base_clock_ns() : 0;
+    const zero_result r = eng_prefetch(z);
+    if (waits)
+        eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
+    return r;
+}

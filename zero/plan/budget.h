@@ -1,0 +1,80 @@
+/**
+ * zero/plan/budget.h: what each rank of a job needs, and whether hosts and GPUs have what their
+ * ranks need together.
+ */
+#ifndef ZERO_PLAN_BUDGET_H
+#define ZERO_PLAN_BUDGET_H
+
+#include "zero/config/config.h"
+#include "zero/plan/plan.h"
+#include "zero/zero.h"
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- budget.c */
+
+/** This rank's placement, and what each rank needs. */
+zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
+/** Makes the plan again, before it is written, without eng_updater_bytes(), or it stays. */
+zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error);
+size_t eng_budget_transport(const zero_ctx *z); /**< bytes, on every rank alike */
+/** Collective: makes the plan again, with the tables that are needed now, unless `error` has a
+ * failure. On any rank's failure all of them keep the plan they have: see eng_agree(). */
+zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error);
+/** *Local*, before eng_agree(): ZERO_E_NOMEM if what is needed by now and not allocated yet does
+ * not fit, unless `error` has a failure already. The plan stays. */
+zero_result eng_budget_check(const zero_ctx *z, struct base_error *error);
+/** Makes the plan's text and JSON, with what is known of the host by now. */
+zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
+/** What eng_budget_make() does, for another stage or way of gathering: what all ranks need
+ * together. */
+zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
+                             struct base_error *error);
+/** The same for another configuration of this job, of the same world, which is the context's
+ * meanwhile: what each rank needs, to be freed with eng_plan_free() also after a failure. */
+zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
+                                  struct eng_plan *plan, struct base_error *error);
+
+/* ---- host_fit.c */
+
+/** Whether the host has so many bytes for this rank, and what the others ask for, before there is
+ * anything but transport and layout: verdict, and its numbers, of this rank. Collective.
+ * ZERO_E_NOMEM; failures of others are fatal, and not in `error`. */
+zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
+                           struct base_error *error);
+/** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
+zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
+/** The same of what a checkpoint takes while it is loaded. *Local.* */
+zero_result eng_fit_load(const zero_ctx *z, struct base_error *error);
+/** Fills z->plan.fit and .gpu_fit by what this process finds; waits for nobody. What deciding who
+ * updates takes is left out of a plan that would not fit with it: it is not done then.
+ * ZERO_E_NOMEM. */
+zero_result eng_fit_look(zero_ctx *z, struct base_error *error);
+/** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says
+ * on which rank and why. Nothing has been allocated. */
+zero_result eng_fit_agree(zero_ctx *z);
+/** The highest stage that the program could take as it is. */
+int eng_fit_last_stage(const zero_ctx *z);
+
+/* ---- gpu_fit.c */
+
+/** Fills z->plan.gpu_fit by what this process finds of the GPU of one rank alone, if there is one.
+ */
+void eng_gpu_fit_look(zero_ctx *z);
+/** Fills it by what all ranks have found, which they tell each other. Collective. In `error`:
+ * ZERO_E_NOMEM, this rank's GPU has too little for those that share it; ZERO_E_DEVICE. Failures of
+ * others are fatal, and not in it. */
+zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error);
+/** How this rank's GPU would do if the host updated what is offloaded, or the device did. */
+struct eng_gpu_ways {
+    struct eng_gpu_fit host, device;
+};
+/** Finds it, of the ranks that share it together. Collective. ZERO_E_DEVICE; ZERO_E_NOMEM: there is
+ * none of the host's to find it out. Failures of others are fatal, and not in `error`. */
+zero_result eng_gpu_fit_ways(zero_ctx *z, struct eng_gpu_ways *ways, struct base_error *error);
+
+#endif

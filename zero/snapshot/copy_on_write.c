@@ -1,0 +1,46 @@
+// What a save makes changes of the state wait for.
+
+#include "zero/snapshot/save_parts.h"
+
+#include "base/clock.h"
+
+uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns)
+{
+    const uint64_t ns = base_clock_ns() - began_ns;
+    atomic_fetch_add_explicit(&z->save_status.blocked_ns, ns, memory_order_relaxed);
+    return ns;
+}
+
+void eng_save_hold(zero_ctx *z)
+{
+    if (z->tier || eng_save_phase(z) != SAVE_WRITING)
+        return;
+    const uint64_t began = base_clock_ns();
+    ckpt_saver_hold(z->save->saver);
+    eng_save_count_blocked(z, began);
+}
+
+/** How many blocks a save must have read before the tile is given back; 0: none, or it has. */
+static size_t awaited(const zero_ctx *z, size_t tile)
+{
+    const struct eng_save *save = z->save;
+    if (eng_save_phase(z) != SAVE_WRITING)
+        return 0;
+    const size_t blocks = eng_recorded_blocks(z, save->recorded, tile);
+    return blocks > ckpt_saver_passed(save->saver) ? blocks : 0;
+}
+
+bool eng_save_has_read(const zero_ctx *z, size_t tile)
+{
+    return awaited(z, tile) == 0;
+}
+
+uint64_t eng_save_hold_tile(zero_ctx *z, size_t tile)
+{
+    const size_t blocks = awaited(z, tile);
+    if (blocks == 0)
+        return 0;
+    const uint64_t began = base_clock_ns();
+    ckpt_saver_await(z->save->saver, blocks);
+    return eng_save_count_blocked(z, began);
+}

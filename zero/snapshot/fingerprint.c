@@ -1,0 +1,184 @@
+#include "zero/snapshot/snapshot.h"
+
+#include "base/arena.h"
+#include "checkpoint/digest.h"
+#include "zero/exec/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,
+                                          int field)
+{
+    const struct eng_param *param = &z->model.params[slice->param];
+    return (struct ckpt_digest_place){
+        .name = param->name_hash,
+        .slice = (uint64_t)slice->index,
+        .field = field,
+        .trains = !param->frozen,
+        .element_bytes = eng_dtype_size(eng_state_dtype(z, slice->param, field)),
+    };
+}
+
+void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
+                    size_t count, const void *elements, struct base_hash128 *sum)
+{
+    const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
+    ckpt_digest_add(sum, &place, first, count, elements);
+}
+
+/** Adds the hashes of the granules this rank owns of a part to their tensor's sum. */
+static zero_result hash_part(zero_ctx *z, void *user, const struct eng_part *part,
+                             struct base_error *error)
+{
+    struct base_hash128 *sums = user;
+    const struct eng_slice *slice = part->slice;
+    struct ckpt_run run;
+    (void)error;
+    if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
+        return ZERO_OK;
+    const size_t own_end = (size_t)(run.first + run.count), part_end = part->first + part->count;
+    const size_t first = part->first > run.first ? part->first : (size_t)run.first;
+    const size_t end = part_end < own_end ? part_end : own_end;
+    for (int f = 0; first < end && f < eng_state_fields(z, slice->param); f++)
+        eng_digest_add(z, slice, f, first, end - first, eng_state_memory(z, slice, f, first),
+                       &sums[slice->param]);
+    return ZERO_OK;
+}
+
+/** What this rank owns, where it is. */
+static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
+{
+    struct base_error error = {0};
+    if (eng_state_on_device(z) && !z->config.streamed)
+        eng_device_digest(z, sums, &error);
+    else if (!eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
+        eng_state_walk(z, true, ENG_LOOK, hash_part, sums, &error);
+    return z->tier || eng_state_on_device(z) ? eng_agree_on_file(z, &error, "the fingerprint")
+                                             : ZERO_OK;
+}
+
+zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)
+{
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    *digest = (struct eng_digest){
+        .sums = base_calloc(params, sizeof *digest->sums),
+        .all = base_calloc(params * world, sizeof *digest->all),
+        .named = base_calloc(params, sizeof *digest->named),
+    };
+    if (digest->sums && digest->all && digest->named)
+        return ZERO_OK;
+    eng_digest_free(digest);
+    zero_fail(error, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
+    return ZERO_E_NOMEM;
+}
+
+void eng_digest_free(struct eng_digest *digest)
+{
+    base_free(digest->sums);
+    base_free(digest->all);
+    base_free(digest->named);
+    *digest = (struct eng_digest){0};
+}
+
+/** Adds the sums of all ranks up. */
+static zero_result add_ranks(zero_ctx *z, struct eng_digest *digest)
+{
+    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    const zero_result r =
+        coll_exchange(z->comm, digest->sums, params * sizeof *digest->sums, digest->all);
+    if (r)
+        return eng_comm_failed(z, r);
+    memset(digest->sums, 0, params * sizeof *digest->sums);
+    for (size_t i = 0; i < params * world; i++)
+        digest->sums[i % params] = base_hash128_add(digest->sums[i % params], digest->all[i]);
+    return ZERO_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct eng_named_sum *)a)->param->name,
+                  ((const struct eng_named_sum *)b)->param->name);
+}
+
+/** Begins the chain that ends in the fingerprint with what decides the future beside tensors. */
+static struct base_hash128 hash_moment(const zero_ctx *z, const struct eng_moment *moment)
+{
+    const struct ckpt_state state = eng_describe_state(z, moment);
+    struct base_hash128 root = ckpt_digest_state(&state);
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        double hyper[ENG_HYPERS];
+        memcpy(hyper, &moment->hyper[g], sizeof hyper);
+        root = ckpt_digest_group(root, &(struct ckpt_digest_group){
+                                           .optimizer = group->optimizer->name,
+                                           .decay = eng_decay_name(group),
+                                           .nesterov = group->choice.nesterov,
+                                           .hyper = hyper,
+                                           .hypers = ENG_HYPERS,
+                                       });
+    }
+    for (size_t g = 0; g < z->model.group_count; g++)
+        if (moment->frozen[g])
+            root = ckpt_digest_frozen(root, g);
+    return ckpt_digest_blobs(root, moment->blobs);
+}
+
+zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
+                                struct eng_digest *digest, uint8_t bytes[16])
+{
+    const size_t params = z->model.param_count;
+    const zero_result r = add_ranks(z, digest);
+    if (r)
+        return r;
+    struct eng_named_sum *named = digest->named;
+    for (size_t p = 0; p < params; p++)
+        named[p] = (struct eng_named_sum){.param = &z->model.params[p], .sum = digest->sums[p]};
+    qsort(named, params, sizeof *named, by_name);
+    struct base_hash128 root = hash_moment(z, moment);
+    for (size_t p = 0; p < params; p++)
+        root = ckpt_digest_tensor(root, named[p].param->name_hash, named[p].sum);
+    base_hash128_bytes(root, bytes);
+    return ZERO_OK;
+}
+
+zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes[16])
+{
+    struct base_error error = {0};
+    struct eng_moment moment;
+    zero_result r = eng_moment_make(z, &moment, &error);
+    if (r)
+        return eng_fail_from(z, &error);
+    eng_moment_take(z, eng_blob_hash(z), &moment);
+    r = hash_own(z, digest->sums);
+    if (!r)
+        r = eng_digest_conclude(z, &moment, digest, bytes);
+    eng_moment_free(&moment);
+    return r;
+}
+
+static zero_result fingerprint(zero_ctx *z, uint8_t bytes[16])
+{
+    if (!bytes)
+        return eng_fail(z, ZERO_E_INVALID, "zero_fingerprint needs a place for the digest");
+    zero_result r = eng_outside(z, "zero_fingerprint");
+    if (r)
+        return r;
+    struct base_error error = {0};
+    struct eng_digest digest;
+    if (eng_digest_make(z, &digest, &error))
+        return eng_fail_from(z, &error);
+    r = eng_digest_now(z, &digest, bytes);
+    eng_digest_free(&digest);
+    return r;
+}
+
+zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16])
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_fingerprint");
+    if (!r)
+        r = fingerprint(z, digest);
+    return eng_leave(z, r);
+}

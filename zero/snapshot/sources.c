@@ -1,0 +1,112 @@
+#include "zero/snapshot/snapshot.h"
+
+#include "base/arena.h"
+
+bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
+                 struct ckpt_run *run)
+{
+    size_t own, granules;
+    eng_layout_own(layout, slice->section, rank, &own, &granules);
+    const size_t begin = own > slice->granule ? own : slice->granule;
+    const size_t slice_end = slice->granule + slice->granules, own_end = own + granules;
+    const size_t end = own_end < slice_end ? own_end : slice_end;
+    if (begin >= end)
+        return false;
+    const size_t first = (begin - slice->granule) * ENG_GRANULE;
+    const size_t last = (end - slice->granule) * ENG_GRANULE;
+    *run = (struct ckpt_run){
+        .tensor = (uint32_t)slice->param,
+        .slice = (uint32_t)slice->index,
+        .first = first,
+        .count = (last < slice->numel ? last : slice->numel) - first,
+    };
+    return true;
+}
+
+int eng_state_fields(const zero_ctx *z, zero_param param)
+{
+    const struct eng_param *p = &z->model.params[param];
+    return p->frozen ? 1 : 1 + z->model.groups[p->group].optimizer->moments;
+}
+
+zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
+{
+    const struct eng_param *p = &z->model.params[param];
+    if (field > 0)
+        return z->config.moment_dtype;
+    return p->frozen || z->config.no_masters ? p->dtype : ZERO_F32;
+}
+
+void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first)
+{
+    const size_t at = slice->granule * ENG_GRANULE + (size_t)first;
+    size_t size;
+    if (field > 0)
+        return eng_moments(z, field - 1, slice->section, at);
+    return eng_best_weights(z, slice->section, at, &size);
+}
+
+struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
+{
+    struct ckpt_saver_load load = {.blobs = ENG_MAX_BLOBS};
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const int fields = eng_state_fields(z, slice->param);
+        struct ckpt_run run;
+        if (!eng_own_run(&z->layout, slice, rank, &run))
+            continue;
+        load.sources++;
+        load.blocks += (size_t)ckpt_block_count(run.first, run.count) * (size_t)fields;
+        for (int f = 0; f < fields; f++)
+            load.bytes += run.count * eng_dtype_size(eng_state_dtype(z, slice->param, f));
+    }
+    for (size_t i = 0; i < eng_blob_count(z); i++)
+        load.blob_bytes += (size_t)z->blobs->list[i].bytes;
+    return load;
+}
+
+/** Fields of a run in this rank's memory, or at addresses of its device. */
+static struct ckpt_source source_of(const zero_ctx *z, const struct eng_slice *slice,
+                                    const struct ckpt_run *run)
+{
+    const struct eng_param *param = &z->model.params[slice->param];
+    const struct eng_optimizer *optimizer = z->model.groups[param->group].optimizer;
+    struct ckpt_source source = {.run = *run, .fields = eng_state_fields(z, slice->param)};
+    for (int f = 0; f < source.fields; f++) {
+        const bool never_negative = f > 0 && (optimizer->never_negative >> (f - 1) & 1);
+        if (!z->tier)
+            source.field[f] = eng_state_memory(z, slice, f, run->first);
+        source.code[f] = ckpt_block_code_of(eng_state_dtype(z, slice->param, f), never_negative);
+    }
+    return source;
+}
+
+zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
+                             struct base_error *error)
+{
+    const size_t room = z->layout.slice_count;
+    *sources = (struct eng_sources){
+        .list = base_calloc(room, sizeof *sources->list),
+        .slice = base_calloc(room, sizeof *sources->slice),
+    };
+    if (!sources->list || !sources->slice) {
+        eng_sources_free(sources);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu slices", room);
+    }
+    for (size_t i = 0; i < room; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        struct ckpt_run run;
+        if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
+            continue;
+        sources->slice[sources->count] = slice;
+        sources->list[sources->count++] = source_of(z, slice, &run);
+    }
+    return ZERO_OK;
+}
+
+void eng_sources_free(struct eng_sources *sources)
+{
+    base_free(sources->list);
+    base_free(sources->slice);
+    *sources = (struct eng_sources){0};
+}

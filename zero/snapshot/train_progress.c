@@ -1,0 +1,65 @@
+#include "zero/snapshot/snapshot.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+
+zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error)
+{
+    const size_t groups = z->model.group_count;
+    *moment = (struct eng_moment){
+        .hyper = base_calloc(groups, sizeof *moment->hyper),
+        .frozen = base_calloc(groups, sizeof *moment->frozen),
+    };
+    if (moment->hyper && moment->frozen)
+        return ZERO_OK;
+    eng_moment_free(moment);
+    return zero_fail(error, ZERO_E_NOMEM, "no memory for the state of %zu groups", groups);
+}
+
+void eng_moment_free(struct eng_moment *moment)
+{
+    base_free(moment->hyper);
+    base_free(moment->frozen);
+    *moment = (struct eng_moment){0};
+}
+
+void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment)
+{
+    moment->step = z->step;
+    moment->updates = z->updates;
+    moment->skips = z->result.skips;
+    moment->micro_batches = z->config.micro_batches;
+    moment->scale = z->scale;
+    moment->blobs = blobs;
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        moment->hyper[g] = z->hyper[g];
+        moment->frozen[g] = z->model.groups[g].frozen;
+    }
+}
+
+void eng_moment_install(zero_ctx *z, const struct eng_moment *moment)
+{
+    if (z->scale.dynamic) {
+        z->scale.value = moment->scale.value;
+        z->scale.clean = moment->scale.clean;
+    }
+    z->step = moment->step;
+    z->updates = moment->updates;
+    z->stepped = moment->step > 0;
+    z->result = (zero_step_result){
+        .step = moment->step,
+        .updates = moment->updates,
+        .norm = NAN,
+        .clip = NAN,
+        .bad_param = -1,
+        .bad_rank = -1,
+        .loss_scale = moment->scale.value,
+        .skips = moment->skips,
+    };
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        z->hyper[g] = moment->hyper[g];
+        z->model.groups[g].frozen = moment->frozen[g];
+    }
+    eng_frozen_refresh(z);
+}

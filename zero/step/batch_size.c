@@ -1,0 +1,107 @@
+// The number of micro-batches a step, changed between steps.
+
+#include "zero/plan/budget.h"
+#include "zero/step/step_outcome.h"
+
+#include "base/arena.h"
+
+/** What depends on the number, and was decided at commit, must do. */
+static zero_result check_memory(zero_ctx *z, const struct eng_config *next, const char *call)
+{
+    struct eng_config planned = z->config;
+    planned.micro_batches = z->planned_micro_batches;
+    if (eng_config_leaves_blocks(next) && !z->planned_blocks)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s: %d with sum_group=%d on %d ranks leave blocks unfinished, and with "
+                        "micro_batches=%d none were allocated: begin with more than %d",
+                        call, next->micro_batches, next->sum_group, next->world,
+                        planned.micro_batches, next->world);
+    if (next->native && next->micro_batches > next->world && planned.micro_batches <= next->world)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "%s: %d with reduction=native are several on each of %d ranks, and with "
+                        "micro_batches=%d no spare gradients were allocated: begin with more than "
+                        "%d",
+                        call, next->micro_batches, next->world, planned.micro_batches, next->world);
+    return ZERO_OK;
+}
+
+/** What is wrong with a call is wrong on every rank: nothing changes. */
+static zero_result check(zero_ctx *z, const struct eng_config *next, const char *call)
+{
+    struct base_error error = {0};
+    zero_result r = eng_between_steps(z, call);
+    if (!r && (next->micro_batches < 1 || next->micro_batches > ENG_MAX_MICRO_BATCHES))
+        r = eng_fail(z, ZERO_E_INVALID, "%s: %d is not in 1 to %d", call, next->micro_batches,
+                     ENG_MAX_MICRO_BATCHES);
+    if (!r && eng_config_check_reduction(next, &error))
+        r = eng_fail_from(z, &error);
+    return r ? r : check_memory(z, next, call);
+}
+
+static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source)
+{
+    z->config.micro_batches = micro_batches;
+    eng_config_set_source(&z->config, "micro_batches", source);
+    z->micro_count = eng_config_rounds(&z->config);
+}
+
+/** All ranks have tables and a plan for the new number, or none changes anything. */
+static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source source,
+                          const char *call)
+{
+    const int32_t before = z->config.micro_batches;
+    const enum eng_source source_before = eng_config_source(&z->config, "micro_batches");
+    struct base_error error = {0};
+    unsigned char *metrics = NULL;
+    set_total(z, micro_batches, source);
+    unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
+    unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
+    if (!mine || !all)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
+                  micro_batches);
+    else
+        eng_device_metrics_make(z, &metrics, &error);
+    const zero_result r = eng_budget_renew(z, call, &error);
+    if (r) {
+        set_total(z, before, source_before);
+        eng_device_metrics_drop(z, metrics);
+        base_free(mine);
+        base_free(all);
+        return r;
+    }
+    eng_device_metrics_take(z, metrics);
+    base_free(z->verdict_mine);
+    base_free(z->verdict_all);
+    z->verdict_mine = mine;
+    z->verdict_all = all;
+    return ZERO_OK;
+}
+
+zero_result eng_batch_change(zero_ctx *z, int32_t micro_batches, const char *call)
+{
+    struct eng_config next = z->config;
+    next.micro_batches = micro_batches;
+    const zero_result r = check(z, &next, call);
+    return r ? r : change(z, micro_batches, ENG_SOURCE_CHECKPOINT, call);
+}
+
+static zero_result set_micro_batches(zero_ctx *z, int32_t micro_batches)
+{
+    static const char call[] = "zero_set_micro_batches";
+    struct eng_config next = z->config;
+    next.micro_batches = micro_batches;
+    zero_result r = check(z, &next, call);
+    if (!r)
+        r = eng_same(z, (uint64_t)micro_batches, "the micro-batches of zero_set_micro_batches");
+    return r ? r : change(z, micro_batches, ENG_SOURCE_CALL, call);
+}
+
+zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_set_micro_batches");
+    if (!r)
+        r = set_micro_batches(z, micro_batches);
+    return eng_leave(z, r);
+}

@@ -1,0 +1,243 @@
+// Evaluations: passes without gradients, between two steps.
+
+#include "zero/core/stop.h"
+#include "zero/plan/budget.h"
+#include "zero/step/step_outcome.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+/** What a rank tells the others at the end: the hash of its metrics' names, and behind it their
+ * values. */
+#define HASH_BYTES sizeof(uint64_t)
+
+double *eng_evaluation_metrics(const zero_ctx *z)
+{
+    return (double *)(void *)(z->evaluation.mine + HASH_BYTES);
+}
+
+void eng_evaluation_free(zero_ctx *z)
+{
+    base_free(z->evaluation.mine);
+    base_free(z->evaluation.all);
+}
+
+/** The first rank whose number at the start of its bytes differs from that of rank 0, and both
+ * numbers; 0: none. */
+static int first_other(const zero_ctx *z, const unsigned char *all, size_t stride,
+                       uint64_t values[2])
+{
+    memcpy(&values[0], all, sizeof values[0]);
+    for (int rank = 1; rank < z->config.world; rank++) {
+        memcpy(&values[1], all + (size_t)rank * stride, sizeof values[1]);
+        if (values[1] != values[0])
+            return rank;
+    }
+    return 0;
+}
+
+/** What a rank tells the others at the beginning. */
+struct opening {
+    uint64_t count;   /**< micro-batches */
+    uint32_t stop;    /**< it knows of a request to stop */
+    uint32_t listens; /**< its program listens to such requests */
+};
+
+/** Takes in what all ranks have said beside the count. */
+static void hear_opening(zero_ctx *z)
+{
+    bool stop = false;
+    z->evaluation.listens = false;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        struct opening opening;
+        memcpy(&opening, z->verdict_all + (size_t)rank * sizeof opening, sizeof opening);
+        stop = stop || opening.stop;
+        z->evaluation.listens = z->evaluation.listens || opening.listens;
+    }
+    if (stop)
+        eng_stop_agree(z);
+}
+
+/** Ranks whose evaluations differ in size would meet in the wrong collectives. */
+static zero_result open_together(zero_ctx *z, int32_t count)
+{
+    const struct opening mine = {
+        .count = (uint64_t)count, .stop = eng_stop_asked(z), .listens = eng_stop_listens(z)};
+    uint64_t values[2];
+    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
+    if (r)
+        return r;
+    const int other = first_other(z, z->verdict_all, sizeof mine, values);
+    if (other)
+        return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                               "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
+                               other, (unsigned long long)values[0], (unsigned long long)values[1]);
+    hear_opening(z);
+    return ZERO_OK;
+}
+
+/** Whether this is true on some rank. Collective, ordered. */
+static zero_result on_any(zero_ctx *z, bool mine, bool *any)
+{
+    const uint32_t word = mine;
+    const zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
+    *any = false;
+    for (int rank = 0; !r && rank < z->config.world; rank++) {
+        uint32_t other;
+        memcpy(&other, z->verdict_all + (size_t)rank * sizeof other, sizeof other);
+        *any = *any || other;
+    }
+    return r;
+}
+
+zero_result eng_evaluation_listen(zero_ctx *z)
+{
+    bool stop;
+    // What all ranks know need not be asked for again.
+    if (!z->evaluation.listens || eng_stop_agreed(z))
+        return ZERO_OK;
+    const zero_result r = on_any(z, eng_stop_asked(z), &stop);
+    if (!r && stop)
+        eng_stop_agree(z);
+    return r;
+}
+
+/** Bytes of a rank's part. */
+static size_t part_bytes(int room)
+{
+    return HASH_BYTES + ENG_MAX_METRICS * (size_t)room * sizeof(double);
+}
+
+size_t eng_evaluation_bytes(const zero_ctx *z)
+{
+    const int room = z->evaluation.room;
+    return room > 0 ? ((size_t)z->config.world + 1) * part_bytes(room) : 0;
+}
+
+/** All ranks have room for the metrics of `count` micro-batches each, and a plan that has it, or
+ * none changes anything. */
+static zero_result make_room(zero_ctx *z, int count)
+{
+    struct eng_evaluation *evaluation = &z->evaluation;
+    const int before = evaluation->room;
+    if (count <= before)
+        return ZERO_OK;
+    struct base_error error = {0};
+    unsigned char *mine = base_calloc(1, part_bytes(count));
+    unsigned char *all = base_calloc((size_t)z->config.world, part_bytes(count));
+    if (!mine || !all)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
+                  count);
+    evaluation->room = count;
+    const zero_result r = eng_budget_renew(z, "zero_eval_begin", &error);
+    if (r) {
+        evaluation->room = before;
+        base_free(mine);
+        base_free(all);
+        return r;
+    }
+    eng_evaluation_free(z);
+    evaluation->mine = mine;
+    evaluation->all = all;
+    return ZERO_OK;
+}
+
+static zero_result begin(zero_ctx *z, int32_t count)
+{
+    if (count < 1 || count > ENG_MAX_MICRO_BATCHES)
+        return eng_fail(z, ZERO_E_INVALID, "zero_eval_begin with %d micro-batches: 1 to %d", count,
+                        ENG_MAX_MICRO_BATCHES);
+    zero_result r = eng_between_steps(z, "zero_eval_begin");
+    const int world = z->config.world, each = count / world + (count % world > 0);
+    if (!r)
+        r = open_together(z, count);
+    if (!r)
+        r = make_room(z, each);
+    if (r)
+        return r;
+    z->evaluation.active = true;
+    z->evaluation.total = count;
+    z->evaluation.count = each;
+    eng_watch_evaluation_begin(z);
+    return ZERO_OK;
+}
+
+/** Means of every rank's metrics. */
+static zero_result average(zero_ctx *z)
+{
+    const struct eng_evaluation *evaluation = &z->evaluation;
+    const uint64_t hash = eng_metric_hash(z, 0);
+    const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->metrics.count);
+    uint64_t values[2];
+    memcpy(evaluation->mine, &hash, sizeof hash);
+    const zero_result r = eng_exchange(z, evaluation->mine, stride, evaluation->all);
+    if (r)
+        return r;
+    const int other = first_other(z, evaluation->all, stride, values);
+    if (other)
+        return eng_fail_agreed(z, ZERO_E_DIVERGED,
+                               "ranks 0 and %d gave an evaluation different metrics", other);
+    eng_metric_reduce(z, &z->metrics, evaluation->all, stride, HASH_BYTES);
+    return ZERO_OK;
+}
+
+/** The program is told to stop, so that it may leave before all micro-batches: if one rank has, no
+ * rank has means. */
+static zero_result leave(zero_ctx *z, bool *left)
+{
+    const bool last = z->micro == z->evaluation.count - 1;
+    const int given = z->metric_next;
+    // What is missing of the micro-batch under way is not wanted.
+    z->metric_next = z->metrics.count;
+    const zero_result r = eng_micro_check(z, "zero_eval_end");
+    z->metric_next = given;
+    return r ? r : on_any(z, !last || given < z->metrics.count, left);
+}
+
+static zero_result end(zero_ctx *z)
+{
+    bool left = false;
+    if (!z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "zero_eval_end without zero_eval_begin");
+    zero_result r = ZERO_OK;
+    if (eng_stop_agreed(z))
+        r = leave(z, &left);
+    else if (z->micro != z->evaluation.count - 1)
+        r = eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches", z->micro + 1,
+                     z->evaluation.count);
+    else
+        r = eng_micro_check(z, "zero_eval_end");
+    if (!r && !left)
+        r = average(z);
+    if (!r && !left)
+        r = eng_evaluation_listen(z);
+    if (r)
+        return r;
+    if (!left)
+        eng_metric_evaluation_line(z);
+    eng_watch_evaluation_end(z);
+    z->evaluation.active = false;
+    z->micro = -1;
+    return left ? ZERO_AGAIN : ZERO_OK;
+}
+
+zero_result zero_eval_begin(zero_ctx *z, int32_t count)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_begin");
+    if (!r)
+        r = begin(z, count);
+    return eng_leave(z, r);
+}
+
+zero_result zero_eval_end(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_end");
+    if (!r)
+        r = end(z);
+    return eng_leave(z, r);
+}

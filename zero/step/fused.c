@@ -1,0 +1,212 @@
+// A step that is announced before its gradients are complete: what reduces them updates, too, tile
+// by tile, while the sums are in cache; with state in a file who hands them over does, as soon as a
+// tile's sums are complete (tier/update.c). Weights change while ranks still compute: those of a
+// unit when every rank has handed its gradient over and so reads them no more.
+
+#include "zero/core/context.h"
+
+#include <string.h>
+
+/** Hyper-parameters are copied into z->hyper, which the step will leave there anyway. */
+static void keep(zero_ctx *z, const zero_step_args *args)
+{
+    eng_step_keep(z, args);
+    z->announced = *args;
+    z->announced.hyper = z->hyper;
+    z->announced.hyper_stride = sizeof *z->hyper;
+}
+
+/** What an update before the verdict rules out. */
+static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
+{
+    if (args->max_norm > 0)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step_ahead with max_norm %g: the norm to clip to is not known before "
+                        "the update",
+                        args->max_norm);
+    if (z->config.nonfinite == ZERO_NONFINITE_SKIP)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step_ahead with nonfinite=skip, the default with a loss scale: "
+                        "whether to skip is not known before the update; take nonfinite=error");
+    return ZERO_OK;
+}
+
+/** The last micro-batch has begun and handed over nothing. */
+static zero_result check_window(zero_ctx *z)
+{
+    if (eng_announced(z))
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead: step %llu is announced already",
+                        (unsigned long long)z->step + 1);
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead inside an evaluation");
+    if (z->config.verify_micro)
+        return eng_fail(z, ZERO_E_STATE,
+                        "zero_step_ahead with verify_micro: a micro-batch is computed again after "
+                        "the last one, with the same parameters");
+    if (z->micro != z->micro_count - 1)
+        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead after %d of %d micro-batches were begun",
+                        z->micro + 1, z->micro_count);
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        if (z->units[u].grad_open || z->units[u].grad_handed)
+            return eng_fail(z, ZERO_E_STATE,
+                            "zero_step_ahead after the gradient of unit %zu (%s) was %s", u,
+                            z->units[u].name, z->units[u].grad_open ? "opened" : "handed over");
+    return ZERO_OK;
+}
+
+static zero_result announce(zero_ctx *z, const zero_step_args *user)
+{
+    zero_step_args args;
+    zero_result r = eng_step_args(z, "zero_step_ahead", user, &args);
+    if (!r)
+        r = check_policy(z, &args);
+    if (!r)
+        r = check_window(z);
+    if (r)
+        return r;
+    eng_save_hold(z); // from now on weights change before zero_step()
+    keep(z, &args);
+    if (eng_state_on_device(z))
+        return eng_device_announce(z);
+    eng_step_prepare(z, args.scale / z->scale.value);
+    eng_tier_announce(z);
+    return ZERO_OK;
+}
+
+zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_ahead");
+    if (!r)
+        r = announce(z, args);
+    return eng_leave(z, r);
+}
+
+static bool same_hyper(const zero_hyper *a, const zero_hyper *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
+{
+    *args = z->announced;
+    if (!user)
+        return ZERO_OK;
+    zero_step_args again;
+    const zero_result r = eng_step_args(z, "zero_step", user, &again);
+    if (r)
+        return r;
+    bool same = again.scale == args->scale && again.max_norm == args->max_norm;
+    for (size_t g = 0; g < z->model.group_count; g++)
+        same = same && same_hyper(eng_step_hyper(&again, g), &z->hyper[g]);
+    if (!same)
+        return eng_fail(z, ZERO_E_INVALID,
+                        "zero_step with other arguments than zero_step_ahead had: give none");
+    return ZERO_OK;
+}
+
+bool eng_ahead_closed(const zero_ctx *z, zero_unit unit)
+{
+    return eng_announced(z) && z->units[unit].grad_handed;
+}
+
+zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit *u = &z->units[unit];
+    if (u->holds > 0)
+        return eng_fail(z, ZERO_E_STATE,
+                        "gradient of unit %d (%s) handed over in a step that is announced, but the "
+                        "unit is gathered: release it first",
+                        unit, u->name);
+    // From its owners' memory, which they may write when this rank has handed over.
+    zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gather_slots[u->slot]) : ZERO_OK;
+    return r ? r : eng_publish_wait(z, unit);
+}
+
+bool eng_ahead_possible(const zero_ctx *z)
+{
+    // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what
+    // passes from a file through a device waits for zero_step().
+    return (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme &&
+           !(z->tier && eng_state_on_device(z));
+}
+
+bool eng_ahead_early(const zero_ctx *z, size_t section)
+{
+    // So does what may be read at any time.
+    return eng_announced(z) && !z->layout.sections[section].persistent && eng_ahead_possible(z);
+}
+
+bool eng_ahead_begin(zero_ctx *z, size_t section)
+{
+    z->io[section].next_segment = z->section_segments[section];
+    // Tiles are updated as a whole, when all sums of theirs are complete.
+    return !z->tier && eng_ahead_early(z, section);
+}
+
+/** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
+ */
+static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct eng_segment *part)
+{
+    const zero_ctx *z = io->z;
+    if (io->next_segment == z->section_segments[io->section + 1])
+        return false;
+    *part = z->segments[io->next_segment];
+    const size_t part_end = part->first + part->count;
+    part->first = part->first > at ? part->first : at;
+    if (part->first >= end)
+        return false;
+    part->count = (part_end < end ? part_end : end) - part->first;
+    if (part_end <= end)
+        io->next_segment++;
+    return true;
+}
+
+bool eng_ahead_hopeless(const zero_ctx *z)
+{
+    return z->bad.micro != UINT64_MAX || z->squares_overflow;
+}
+
+/** Element of the section at which this rank's run begins. */
+static size_t run_begin(const struct eng_section_io *io)
+{
+    return io->z->placement.sections[io->section].own_first * ENG_GRANULE;
+}
+
+void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
+{
+    const size_t begin = run_begin(io) + first, end = begin + count;
+    struct eng_segment part;
+    if (eng_ahead_hopeless(io->z))
+        return;
+    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
+        part.gradient = sum + (part.first - begin);
+        eng_update_segment(io->z, &part);
+    }
+}
+
+size_t eng_ahead_take(void *user, size_t first, size_t count, const struct coll_contributions *from)
+{
+    struct eng_section_io *io = user;
+    const size_t begin = run_begin(io) + first, end = begin + count;
+    struct eng_segment part;
+    if (eng_ahead_hopeless(io->z))
+        return 0;
+    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
+        const size_t offset = part.first - begin;
+        const struct eng_contributions contributions = {
+            .before = from->before ? (const float *)from->before + offset : NULL,
+            .dtype = from->dtype,
+            .sources = from->sources,
+            .count = from->count,
+            .first = from->first + offset,
+        };
+        const size_t done = eng_update_summed(io->z, &part, &contributions);
+        // Sums that are not finite: the step fails, and who is to blame is found by looking at the
+        // rest of the tile, which no squares were added of.
+        if (done < part.count)
+            return offset;
+    }
+    return count;
+}

@@ -1,0 +1,519 @@
+#include "zero/core/context.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+int eng_contributors(const zero_ctx *z, int round)
+{
+    const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
+    return left < z->config.world ? (int)left : z->config.world;
+}
+
+/** Waits until no peer reads the unit's last gradient. */
+static zero_result drain_unit(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        if (!z->io[s].reduce_started)
+            continue;
+        const zero_result r = coll_drain(z->comm, &z->io[s].reduce);
+        if (r)
+            return eng_comm_failed(z, r);
+        z->io[s].reduce_started = false;
+    }
+    return ZERO_OK;
+}
+
+static bool is_open(const struct eng_unit *unit)
+{
+    return unit->grad_open;
+}
+
+static zero_result too_many_open(zero_ctx *z, zero_unit unit)
+{
+    char open[ENG_UNIT_LIST];
+    eng_list_units(z, is_open, open);
+    return eng_fail(z, ZERO_E_LIMIT,
+                    "gradient of unit %d (%s): %d gradients are open already: %s: hand one over or "
+                    "raise grad_units (%d)",
+                    unit, z->units[unit].name, z->open_grads, open, z->config.grad_units);
+}
+
+/** A slot of the unit's class that is not open, the one handed over longest ago; -1: none. */
+static int oldest_slot(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_slot_class *class =
+        &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
+    int best = -1;
+    for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
+        const struct eng_grad_slot *slot = &z->grad_slots[i];
+        if (!slot->open && (best < 0 || slot->handed < z->grad_slots[best].handed))
+            best = i;
+    }
+    return best;
+}
+
+/** The slot for a unit's gradient; -1: none is free. */
+static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
+{
+    if (z->config.stage >= 2)
+        return oldest_slot(z, unit);
+    return z->config.native ? eng_native_slot(z, unit, raw || eng_verifying(z))
+                            : z->units[unit].sum_slot;
+}
+
+/** The same, what it held before gone from it. */
+static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
+{
+    *taken = choose_slot(z, unit, raw);
+    if (*taken < 0)
+        return too_many_open(z, unit);
+    zero_result r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
+    if (!r && z->grad_slots[*taken].unit >= 0)
+        r = drain_unit(z, z->grad_slots[*taken].unit);
+    return r ? r : drain_unit(z, unit);
+}
+
+/** What a gradient is opened for. */
+enum purpose {
+    TO_ADD,   /**< kernels add into zeros */
+    TO_WRITE, /**< kernels overwrite what they find */
+    FOR_NONE, /**< it stays zeros */
+};
+
+/** Zeroes the buffer but for what is overwritten. Padding, which is in every sum, nobody writes:
+ * where the buffer had this unit's gradient before (`again`) it is zero, and may be in a peer's
+ * cache. A step that is not finite casts doubt on that. */
+static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose,
+                  bool again)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (z->layout.sections[slice->section].frozen)
+            continue;
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
+                              slice->granule * ENG_GRANULE * size;
+        const bool written =
+            purpose == TO_WRITE || (purpose == TO_ADD && eng_own_gradient(z, slice));
+        const size_t from = written ? slice->numel : 0;
+        const size_t end = again ? slice->numel : slice->granules * ENG_GRANULE;
+        memset(data + from * size, 0, (end - from) * size);
+    }
+}
+
+static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpose)
+{
+    struct eng_unit *u = &z->units[unit];
+    if (z->micro < 0 || z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) opened %s", unit, u->name,
+                        z->evaluation.active ? "in an evaluation"
+                                             : "outside a micro-batch: zero_micro_begin() is due");
+    if (z->placement.grads.class_of_unit[unit] < 0)
+        return eng_fail(z, ZERO_E_STATE,
+                        "unit %d (%s) has no gradient: each of its tensors was registered frozen",
+                        unit, u->name);
+    if (u->grad_open || u->grad_handed)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) is %s already in micro-batch %d",
+                        unit, u->name, u->grad_open ? "open" : "handed over", z->micro);
+    const bool limited = z->config.stage >= 2 || z->config.paranoid;
+    if (limited && z->open_grads >= z->config.grad_units)
+        return too_many_open(z, unit);
+    const uint64_t begin = base_clock_ns();
+    int taken = -1;
+    zero_result r = take_slot(z, unit, purpose == TO_WRITE, &taken);
+    if (!r)
+        r = eng_tier_sums_expect(z, unit);
+    if (r)
+        return r;
+    eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
+    struct eng_grad_slot *slot = &z->grad_slots[taken];
+    const bool first = !z->config.native || z->micro == 0;
+    const bool again = slot->unit == unit && slot->clean;
+    if (first) {
+        slot->unit = unit;
+        u->sum_slot = taken;
+    }
+    slot->open = true;
+    u->grad_slot = taken;
+    u->grad_open = true;
+    z->open_grads++;
+    const bool so_far = !first && taken == u->sum_slot; // reduction=native
+    if (eng_state_on_device(z)) {
+        slot->clean = true;
+        return eng_device_opened(z, unit, so_far || purpose == TO_WRITE, again);
+    }
+    if (z->device)
+        return eng_device_claim(z, unit, so_far);
+    if (!so_far)
+        clear(z, unit, z->grads + slot->offset, purpose, again);
+    slot->clean = true;
+    return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
+}
+
+void eng_add_square_sum(zero_ctx *z, double squares)
+{
+    if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
+        base_exact_sum_add(&z->squares, squares);
+    else
+        z->squares_overflow = true;
+}
+
+/** Adds the squares of `count` sums, granule by granule; with `finite_only` as far as all sums of a
+ * granule are finite. Returns how many elements it took. */
+static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributions *all,
+                          bool finite_only)
+{
+    enum { AT_ONCE = 64 };
+    double squares[AT_ONCE];
+    struct eng_contributions from = *all;
+    for (size_t done = 0; done < count;) {
+        const size_t left = count - done;
+        const size_t n = left < AT_ONCE * ENG_GRANULE ? left : AT_ONCE * ENG_GRANULE;
+        z->kernels->sum_squares(n, &from, squares);
+        for (size_t i = 0; i * ENG_GRANULE < n; i++, done += ENG_GRANULE) {
+            if (finite_only && !isfinite(squares[i]))
+                return done;
+            eng_add_square_sum(z, squares[i]);
+        }
+        from.first += n;
+        if (from.before)
+            from.before += n;
+    }
+    return count;
+}
+
+/** Squares of the finished sums, while they are in cache. */
+static void sum_tile(void *user, size_t first, size_t count, const void *tile)
+{
+    struct eng_section_io *io = user;
+    (void)first;
+    add_squares(io->z, count, &(struct eng_contributions){.sources = &tile, .count = 1}, false);
+}
+
+/** Squares of sums that nobody keeps. Who has sent what is not finite is found by adding up the
+ * rest. */
+static size_t square_tile(void *user, size_t first, size_t count,
+                          const struct coll_contributions *from)
+{
+    struct eng_section_io *io = user;
+    (void)first;
+    const struct eng_contributions contributions = {
+        .before = from->before,
+        .dtype = from->dtype,
+        .sources = from->sources,
+        .count = from->count,
+        .first = from->first,
+    };
+    return add_squares(io->z, count, &contributions, true);
+}
+
+static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)
+{
+    if (a->micro != b->micro)
+        return a->micro < b->micro;
+    if (a->param != b->param)
+        return a->param < b->param;
+    return a->slice != b->slice ? a->slice < b->slice : a->element < b->element;
+}
+
+void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
+{
+    if (bad_before(from, to))
+        *to = *from;
+}
+
+/** Remembers the first contribution that is not finite. */
+static void found_nonfinite(void *user, int contributor, size_t element)
+{
+    struct eng_section_io *io = user;
+    zero_ctx *z = io->z;
+    const size_t own = z->placement.sections[io->section].own_first * ENG_GRANULE;
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
+    const struct eng_bad bad = {
+        .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
+        .param = (uint64_t)slice->param,
+        .slice = (uint64_t)slice->index,
+        .element = own + element - slice->granule * ENG_GRANULE,
+    };
+    eng_bad_min(&z->bad, &bad);
+}
+
+/** The same, and what may be updated by now is. */
+static void update_tile(void *user, size_t first, size_t count, const void *tile)
+{
+    sum_tile(user, first, count, tile);
+    eng_ahead_tile(user, first, count, tile);
+}
+
+/** Rounds a section's gradient, padding included, to the type in which it travels. */
+static void round_gradient(zero_ctx *z, size_t s, size_t grad_bytes)
+{
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    unsigned char *slot = z->grads + grad_bytes;
+    if (place->comm_dtype != section->grad_dtype)
+        eng_convert(z->kernels, section->grad_dtype, slot + place->grad_offset, place->comm_dtype,
+                    slot + place->comm_offset, section->granules * ENG_GRANULE);
+}
+
+static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
+{
+    struct eng_section_io *io = &z->io[s];
+    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_section_place *place = &z->placement.sections[s];
+    zero_result r = eng_sums_reclaim(z);
+    if (r)
+        return r;
+    round_gradient(z, s, grad_bytes);
+    io->round = z->micro;
+    const bool last = z->micro == z->micro_count - 1, store = z->micro == 0 || z->config.native;
+    io->ahead = eng_ahead_begin(z, s);
+    const bool again = eng_adds_again(z, s);
+    const struct coll_reduce_scatter op = {
+        .source = z->grads + grad_bytes + place->comm_offset,
+        .dtype = place->comm_dtype,
+        .spans = section->elements,
+        .accumulator = (io->ahead && store) || again
+                           ? NULL
+                           : eng_own_sums(z, s, section->elements[z->config.rank].offset),
+        .contributors = eng_contributors(z, z->micro),
+        .together = eng_ahead_early(z, s),
+        .store = store,
+        .sum_group = (uint32_t)z->config.sum_group,
+        .first = (uint64_t)z->micro * (uint64_t)z->config.world,
+        .last = last,
+        .block = eng_own_blocks(z, s),
+        .tile = io->ahead ? update_tile
+                : last    ? sum_tile
+                          : NULL,
+        .take = again                   ? square_tile
+                : io->ahead && io->sums ? eng_ahead_take
+                                        : NULL,
+        .nonfinite = found_nonfinite,
+        .user = io,
+        .label = eng_unit_label(z, section->unit),
+    };
+    r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
+    if (r)
+        return eng_comm_failed(z, r);
+    io->reduce_started = true;
+    return ZERO_OK;
+}
+
+static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_bytes)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = eng_tier_sums_begin(z, unit);
+    eng_frozen_clear(z, unit, z->grads + grad_bytes);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].trains)
+            r = start_reduction(z, s, grad_bytes);
+    return r;
+}
+
+/** Sends what is in the unit's slot on its way. */
+static zero_result send_off(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    zero_result r = ZERO_OK;
+    struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
+    slot->open = false;
+    slot->handed = u->handed = ++z->grads_handed;
+    const uint64_t begin = base_clock_ns();
+    if (z->config.paranoid)
+        r = eng_paranoid_grad_done(z, unit);
+    eng_verify_hash(z, unit, z->grads + slot->offset);
+    if (eng_verifying(z))
+        return r ? r : eng_prefetch_aside(z);
+    if (z->config.native && !z->device)
+        eng_native_add(z, unit);
+    if (!r && (!z->config.native || z->micro == z->micro_count - 1))
+        r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
+    if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
+    if (!r)
+        eng_tier_sums_progress(z);
+    if (!r)
+        r = eng_tier_update_ahead(z);
+    eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
+    return r ? r : eng_prefetch_aside(z);
+}
+
+zero_result eng_grad_finish(zero_ctx *z)
+{
+    const uint64_t begin = base_clock_ns();
+    for (size_t s = 0; s < z->layout.section_count; s++) {
+        if (!z->io[s].reduce_started)
+            continue;
+        const zero_result r = coll_wait(z->comm, &z->io[s].reduce);
+        if (r)
+            return eng_comm_failed(z, r);
+        eng_tier_sums_progress(z);
+    }
+    const zero_result r = eng_tier_sums_finish(z);
+    eng_stretch(z, CONTROL_REDUCE, -1, begin, &z->stats.reduce_wait_s);
+    return r;
+}
+
+void eng_grad_doubt(zero_ctx *z)
+{
+    for (int i = 0; i < z->placement.grads.slot_count; i++)
+        z->grad_slots[i].clean = false;
+}
+
+/** What of a unit was updated with its sums goes back to the device, where no other rank has to
+ * send anything first. */
+static zero_result renew(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].ahead && z->config.world == 1 && coll_complete(&z->io[s].reduce) &&
+            !eng_ahead_hopeless(z))
+            r = eng_device_renew_early(z, s);
+    return r;
+}
+
+/** Sends off the gradient that comes from a device, when it is here; `next` is the one that does
+ * from now on, -1: none. */
+static zero_result send_waiting(zero_ctx *z, zero_unit next)
+{
+    const zero_unit unit = eng_device_waiting(z, next);
+    if (unit < 0)
+        return ZERO_OK;
+    zero_result r = eng_device_await(z, unit);
+    if (!r)
+        r = send_off(z, unit);
+    return r ? r : renew(z, unit);
+}
+
+zero_result eng_grad_flush(zero_ctx *z)
+{
+    if (!z->device || (eng_state_on_device(z) && !z->evaluation.active))
+        return ZERO_OK;
+    const zero_result r = send_waiting(z, -1);
+    return r ? r : eng_device_values(z);
+}
+
+/** Copies the gradient from the device, and sends off the one before meanwhile, which updates it in
+ * a step that is announced: so ranks start reductions at the same places, whenever copies are done.
+ */
+static zero_result bring_down(zero_ctx *z, zero_unit unit)
+{
+    const zero_result r = eng_device_take(z, unit);
+    return r ? r : send_waiting(z, unit);
+}
+
+/** Whether a gradient leaves the device, whose state is the host's: with reduction=native what the
+ * last micro-batch has made a sum, and what the host looks at. */
+static bool comes_down(const zero_ctx *z)
+{
+    return !z->config.native || z->micro == z->micro_count - 1 || eng_verify_hashes(z);
+}
+
+/** The gradient stays on the device, which `adds` it up. */
+static zero_result add_up(zero_ctx *z, zero_unit unit,
+                          zero_result (*adds)(zero_ctx *z, zero_unit unit))
+{
+    struct eng_grad_slot *slot = &z->grad_slots[z->units[unit].grad_slot];
+    slot->open = false;
+    slot->handed = z->units[unit].handed = ++z->grads_handed;
+    zero_result r = adds(z, unit);
+    // Nothing that travels is waited for here, and others may wait for what this rank sends.
+    if (!r && !eng_state_on_device(z) && (r = coll_progress(z->comm)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
+    return r ? r : eng_prefetch_aside(z);
+}
+
+/** The program is done with the unit's gradient. */
+static zero_result close_gradient(zero_ctx *z, zero_unit unit)
+{
+    struct eng_unit *u = &z->units[unit];
+    u->grad_open = false;
+    u->grad_handed = true;
+    z->open_grads--;
+    if (eng_state_on_device(z))
+        return add_up(z, unit, eng_device_reduce);
+    if (!z->device)
+        return send_off(z, unit);
+    return comes_down(z) ? bring_down(z, unit) : add_up(z, unit, eng_device_keep);
+}
+
+static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
+{
+    return open_gradient(z, unit, TO_ADD);
+}
+
+static zero_result open_raw(zero_ctx *z, zero_unit unit)
+{
+    return open_gradient(z, unit, TO_WRITE);
+}
+
+static zero_result hand_over(zero_ctx *z, zero_unit unit)
+{
+    if (!z->units[unit].grad_open)
+        return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) handed over, but it is not open",
+                        unit, z->units[unit].name);
+    const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    if (r)
+        return r;
+    eng_take_gradients(z, unit);
+    return close_gradient(z, unit);
+}
+
+/** Zeros: what was opened, with nothing added. */
+static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
+{
+    zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    if (!r)
+        r = open_gradient(z, unit, FOR_NONE);
+    return r ? r : close_gradient(z, unit);
+}
+
+zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_grad_open", unit, stream, open_zeroed);
+}
+
+zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_grad_open_raw", unit, stream, open_raw);
+}
+
+zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_grad_done", unit, stream, hand_over);
+}
+
+zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream)
+{
+    return eng_unit_call(z, "zero_grad_none", unit, stream, hand_over_none);
+}
+
+void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
+{
+    if (!z || !z->committed)
+        return NULL;
+    const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
+    if (!slice)
+        return NULL;
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_unit *unit = &z->units[section->unit];
+    if (section->frozen)
+        return NULL;
+    if (!unit->grad_open)
+        return z->device && z->fatal ? eng_device_grads(z) : eng_nowhere(z);
+    void *own = eng_own_gradient(z, slice);
+    if (own)
+        return own;
+    if (z->config.paranoid)
+        return eng_paranoid_grad(z, slice);
+    return (z->device ? eng_device_grads(z) : z->grads) + z->grad_slots[unit->grad_slot].offset +
+           z->placement.sections[slice->section].grad_offset +
+           slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
+}

@@ -1,0 +1,140 @@
+// Micro-batches: which one is computed, and what must be true between two.
+
+#include "zero/config/versioned.h"
+#include "zero/core/context.h"
+
+int eng_micro_total(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.total : z->config.micro_batches;
+}
+
+int eng_micro_count(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.count : z->micro_count + z->config.verify_micro;
+}
+
+int32_t zero_micro_total(const zero_ctx *z)
+{
+    return z ? eng_micro_total(z) : 0;
+}
+
+int32_t zero_micro_count(const zero_ctx *z)
+{
+    return z ? eng_micro_count(z) : 0;
+}
+
+/** Global index of this rank's micro-batch in local round `round`, which has begun. */
+static uint64_t micro_index(const zero_ctx *z, int round)
+{
+    if (eng_verifying(z))
+        return eng_verify_index(z);
+    return (uint64_t)round * (uint64_t)z->config.world + (uint64_t)z->config.rank;
+}
+
+/** What must be true when a micro-batch ends. */
+zero_result eng_micro_check(zero_ctx *z, const char *call)
+{
+    const zero_result r = eng_grad_flush(z);
+    if (r)
+        return r;
+    for (size_t u = 0; u < z->layout.unit_count; u++) {
+        const struct eng_unit *unit = &z->units[u];
+        if (unit->grad_open)
+            return eng_fail(z, ZERO_E_STATE,
+                            "%s: the gradient of unit %zu (%s) is open: zero_grad_done() is due",
+                            call, u, unit->name);
+        if (unit->holds > 0)
+            return eng_fail(z, ZERO_E_STATE, "%s: unit %zu (%s) is gathered: zero_release() is due",
+                            call, u, unit->name);
+        if (z->micro >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
+            return eng_fail(z, ZERO_E_STATE,
+                            "%s: no gradient of unit %zu (%s) was handed over in micro-batch %d: "
+                            "zero_grad_done(), or zero_grad_none(), is due",
+                            call, u, unit->name, z->micro);
+    }
+    if (z->micro > 0 && z->metric_next < z->metrics.count)
+        return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,
+                        z->metrics.list[z->metric_next].name, z->micro);
+    return ZERO_OK;
+}
+
+zero_result eng_not_inside(zero_ctx *z, const char *call)
+{
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
+    if (z->micro >= 0)
+        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
+    return ZERO_OK;
+}
+
+zero_result eng_outside(zero_ctx *z, const char *call)
+{
+    zero_result r = eng_not_inside(z, call);
+    if (!r && eng_state_on_device(z))
+        r = eng_device_take_in(z, 0);
+    return !r && eng_state_on_device(z) ? eng_device_prove(z) : r;
+}
+
+zero_result eng_between_steps(zero_ctx *z, const char *call)
+{
+    zero_result r = eng_outside(z, call);
+    if (!r)
+        r = eng_micro_check(z, call);
+    return r || !z->device ? r : eng_device_settle(z);
+}
+
+/** The first micro-batch of a step or an evaluation begins. */
+static zero_result start_over(zero_ctx *z)
+{
+    z->metrics.count = 0;
+    if (z->evaluation.active)
+        return ZERO_OK;
+    base_exact_sum_init(&z->squares);
+    z->squares_overflow = false;
+    z->bad = (struct eng_bad){.micro = UINT64_MAX};
+    return eng_state_on_device(z) ? eng_device_begin(z) : ZERO_OK;
+}
+
+static zero_result micro_begin(zero_ctx *z, int32_t i)
+{
+    if (i != z->micro + 1 || i >= eng_micro_count(z))
+        return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
+                        z->micro + 1, eng_micro_count(z));
+    zero_result r = eng_micro_check(z, "zero_micro_begin");
+    if (!r && z->evaluation.active && i > 0)
+        r = eng_evaluation_listen(z);
+    if (r)
+        return r;
+    z->micro = i;
+    z->metric_next = 0;
+    r = i == 0 ? start_over(z) : ZERO_OK;
+    if (r)
+        return r;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u].grad_handed = false;
+    eng_trace_begin(z);
+    return eng_prefetch_aside(z);
+}
+
+zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_micro_begin");
+    if (!r && micro && micro->struct_size < sizeof micro->struct_size)
+        r = eng_fail(z, ZERO_E_INVALID, "zero_micro.struct_size is not set");
+    if (!r)
+        r = micro_begin(z, i);
+    if (!r && micro) {
+        const uint64_t index = micro_index(z, i);
+        const uint64_t total = (uint64_t)eng_micro_total(z);
+        const zero_micro full = {
+            .struct_size = micro->struct_size,
+            .counts = index < total,
+            .step = z->step,
+            .index = index < total ? index : index % total,
+        };
+        eng_struct_give(micro, &full, sizeof full);
+    }
+    return eng_leave(z, r);
+}

@@ -1,0 +1,239 @@
+// Whether what updates have made is finite. Kernels raise an alarm if a value is not, or is large;
+// then the elements are looked at one by one. An update is in place, so there is no way back: a
+// value that is not finite ends the context, whatever the policy, before zero_step() has returned
+// and so before a program or a checkpoint can see it.
+
+#include "zero/core/context.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void eng_outcome_open(struct eng_outcome *outcome)
+{
+    pthread_mutex_init(&outcome->lock, NULL);
+    outcome->first = (struct eng_wrong){.param = UINT64_MAX};
+}
+
+void eng_outcome_close(struct eng_outcome *outcome)
+{
+    pthread_mutex_destroy(&outcome->lock);
+}
+
+/* ------------------------------------------------------------------ what is wrong */
+
+static bool wrong_before(const struct eng_wrong *a, const struct eng_wrong *b)
+{
+    if (a->param != b->param)
+        return a->param < b->param;
+    if (a->slice != b->slice)
+        return a->slice < b->slice;
+    return a->element != b->element ? a->element < b->element : a->field < b->field;
+}
+
+void eng_wrong_min(struct eng_wrong *to, const struct eng_wrong *from)
+{
+    if (wrong_before(from, to))
+        *to = *from;
+}
+
+/** The first of some values that is not finite; `count`: none. */
+static size_t first_wrong(const float *values, size_t count)
+{
+    size_t i = 0;
+    while (i < count && isfinite(values[i]))
+        i++;
+    return i;
+}
+
+/** Part of a section's elements, less than a granule, all of one slice. */
+struct looked {
+    const zero_ctx *z;
+    const struct eng_slice *slice;
+    size_t first, count;
+    struct eng_wrong found;
+};
+
+static void note(struct looked *at, uint32_t field, const float *values, const float *shown)
+{
+    const size_t i = first_wrong(values, at->count);
+    if (i == at->count)
+        return;
+    const struct eng_wrong wrong = {
+        .param = (uint64_t)at->slice->param,
+        .slice = (uint64_t)at->slice->index,
+        .element = at->first + i - at->slice->granule * ENG_GRANULE,
+        .field = field,
+        .value = shown[i],
+    };
+    eng_wrong_min(&at->found, &wrong);
+}
+
+/** Weights, and what a working copy is made of them where that is narrower. */
+static void look_at_weights(struct looked *at)
+{
+    const zero_ctx *z = at->z;
+    const size_t s = at->slice->section;
+    const zero_dtype dtype = z->layout.sections[s].dtype;
+    const bool wide = z->placement.sections[s].master;
+    float values[ENG_GRANULE], shown[ENG_GRANULE];
+    uint16_t halves[ENG_GRANULE];
+    size_t size;
+    const void *weights = eng_best_weights(z, s, at->first, &size);
+    eng_widen(z->kernels, wide ? ZERO_F32 : dtype, weights, at->count, values);
+    note(at, ENG_WRONG_WEIGHT, values, values);
+    if (!wide || dtype == ZERO_F32)
+        return;
+    eng_narrow(z->kernels, dtype, values, at->count, halves);
+    eng_widen(z->kernels, dtype, halves, at->count, shown);
+    note(at, ENG_WRONG_COPY, shown, values);
+}
+
+static void look_at_moments(struct looked *at)
+{
+    const zero_ctx *z = at->z;
+    const zero_group group = z->model.params[at->slice->param].group;
+    const int moments = z->model.groups[group].optimizer->moments;
+    float values[ENG_GRANULE];
+    for (int k = 0; k < moments; k++) {
+        eng_widen(z->kernels, z->config.moment_dtype,
+                  eng_moments(z, k, at->slice->section, at->first), at->count, values);
+        note(at, ENG_WRONG_MOMENT + (uint32_t)k, values, values);
+    }
+}
+
+void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, size_t count)
+{
+    struct looked at = {.z = z, .slice = slice, .found = {.param = UINT64_MAX}};
+    for (size_t i = 0; i < count; i += ENG_GRANULE) {
+        at.first = first + i;
+        at.count = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+        look_at_weights(&at);
+        look_at_moments(&at);
+    }
+    pthread_mutex_lock(&z->outcome.lock);
+    z->outcome.large = true;
+    eng_wrong_min(&z->outcome.first, &at.found);
+    pthread_mutex_unlock(&z->outcome.lock);
+}
+
+/* ------------------------------------------------------------------ what may go wrong */
+
+/** What weights and moments are below, if none is large: all but pairs of a weight and a moment of
+ * which one is large and the other one small, as no training makes them. */
+#define LARGE ((double)ENG_ALARM)
+
+double eng_norm_most(const zero_ctx *z)
+{
+    double most = INFINITY;
+    // Of a program's own optimizer nothing is known.
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        const double own = group->choice.own || group->frozen
+                               ? INFINITY
+                               : group->optimizer->gradient_most(&z->hyper[g]);
+        most = own < most ? own : most;
+    }
+    return most;
+}
+
+/** Whether an update of values that are not large could overflow all the same. */
+static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper, double gradient)
+{
+    enum { SLOWEST = 1 << 24 }; // 1 / (1 - beta) is not above it in fp32
+    const bool l2 = group->choice.decay == ZERO_DECAY_L2;
+    const double g = gradient + (l2 ? hyper->weight_decay * LARGE : 0);
+    const double steps = hyper->lr * SLOWEST * LARGE;
+    if (group->choice.own || !(g < 0x1p63) || !(steps < 0x1p120))
+        return true;
+    return group->optimizer->divides && !(steps < hyper->eps * 0x1p120);
+}
+
+bool eng_outcome_large(const zero_ctx *z)
+{
+    // In an announced step a part of the update is made by now.
+    return z->outcome.large || z->outcome.small != z->version;
+}
+
+void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
+{
+    bool doubtful = large;
+    for (size_t g = 0; g < z->model.group_count; g++)
+        if (!z->model.groups[g].frozen)
+            doubtful = doubtful || may_overflow(&z->model.groups[g], &z->hyper[g], gradient);
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        doubtful = doubtful || (z->io[s].trains && z->layout.sections[s].dtype == ZERO_F16);
+    z->outcome.doubtful = doubtful;
+}
+
+/* ------------------------------------------------------------------ what all ranks are told */
+
+/** All ranks' first one. It is a part of the update: a step has one verdict in a trace. */
+static zero_result share(zero_ctx *z, struct eng_wrong *first)
+{
+    const struct eng_wrong own = *first;
+    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->verdict_all);
+    for (int rank = 0; !r && rank < z->config.world; rank++) {
+        struct eng_wrong theirs;
+        memcpy(&theirs, z->verdict_all + (size_t)rank * sizeof theirs, sizeof theirs);
+        eng_wrong_min(first, &theirs);
+    }
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+/** What was made of it, in words. */
+static void tell_value(const struct eng_wrong *wrong, char *text, size_t size)
+{
+    if (wrong->field == ENG_WRONG_WEIGHT)
+        snprintf(text, size, "the weight becomes %g in", (double)wrong->value);
+    else if (wrong->field == ENG_WRONG_COPY)
+        snprintf(text, size,
+                 "the weight becomes %.9g, for which the working copy has no number, in",
+                 (double)wrong->value);
+    else if (wrong->field == ENG_WRONG_SOMETHING)
+        snprintf(text, size, "the weight, its working copy or a moment overflows in");
+    else
+        snprintf(text, size, "moment %u becomes %g in", wrong->field - ENG_WRONG_MOMENT + 1,
+                 (double)wrong->value);
+}
+
+zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_t step, bool agreed)
+{
+    char value[96], message[512];
+    tell_value(wrong, value, sizeof value);
+    snprintf(message, sizeof message,
+             "step %llu: every gradient is finite, but what the update makes is not: %s %s, slice "
+             "%llu, element %llu; nothing of it is published or saved: start again from a "
+             "checkpoint, with a smaller scale or learning rate, or with clipping",
+             (unsigned long long)step, value, z->model.params[wrong->param].name,
+             (unsigned long long)wrong->slice, (unsigned long long)wrong->element);
+    z->result.bad_param = (zero_param)wrong->param;
+    z->result.bad_slice = (int32_t)wrong->slice;
+    z->result.bad_element = wrong->element;
+    return agreed ? eng_fail_agreed(z, ZERO_E_NONFINITE, "%s", message)
+                  : eng_fail(z, ZERO_E_NONFINITE, "%s", message);
+}
+
+zero_result eng_outcome_all(zero_ctx *z, struct eng_wrong first, uint64_t step)
+{
+    const zero_result r = z->config.world > 1 ? share(z, &first) : ZERO_OK;
+    return r || first.param == UINT64_MAX ? r : eng_outcome_fail(z, &first, step, true);
+}
+
+zero_result eng_outcome_agree(zero_ctx *z, uint64_t step)
+{
+    // At stage 0 every rank updates everything, and finds what the others find.
+    const bool parts = z->config.stage > 0 && z->config.world > 1;
+    struct eng_wrong first = z->outcome.first;
+    const bool asks = parts && z->outcome.doubtful;
+    const zero_result r = asks ? share(z, &first) : ZERO_OK;
+    if (r)
+        return r;
+    if (first.param != UINT64_MAX)
+        return eng_outcome_fail(z, &first, step, asks || !parts);
+    if (!z->outcome.large)
+        z->outcome.small = z->version;
+    z->outcome.large = false;
+    return ZERO_OK;
+}

@@ -1,0 +1,489 @@
+#include "zero/store/nvme_sums.h"
+
+#include "base/arena.h"
+#include "zero/store/nvme_tier.h"
+
+#include <string.h>
+
+/** Beside the slots: of the update, and on their way from slots and to them. */
+static const struct eng_strip_buffers buffers = {.pass = 4, .moves = 4};
+
+/* ------------------------------------------------------------------ how much */
+
+/** What decides the bytes of a piece. */
+struct kind {
+    const struct eng_layout *layout;
+    bool blocks;
+};
+
+static size_t piece_bytes(const void *user, const struct eng_piece *piece)
+{
+    const struct kind *kind = user;
+    if (kind->layout->sections[piece->section].frozen)
+        return 0;
+    return (kind->blocks ? 2 : 1) * piece->granules * ENG_GRANULE * sizeof(float);
+}
+
+static zero_result make_strips(const zero_ctx *z, const struct eng_tiles *tiles,
+                               struct eng_strips *strips, struct base_error *error)
+{
+    const struct kind kind = {&z->layout, z->planned_blocks};
+    return eng_strips_make(strips, &z->layout, tiles, piece_bytes, &kind, error);
+}
+
+/** The most strips that a unit has. */
+static size_t most_strips(const zero_ctx *z, const struct eng_strips *strips)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        most = strips->of_unit[u].count > most ? strips->of_unit[u].count : most;
+    return most;
+}
+
+/** Of the tables beside those of the file. */
+static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                          const struct eng_strips *strips)
+{
+    const size_t slots = (size_t)placement->sums.slot_count;
+    return slots *
+               (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_move)) +
+           z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
+}
+
+/** Whether the rank with this placement adds to some of a strip: at stage 0 all of it may be other
+ * ranks', and comes from them when it is whole. */
+static bool is_added_to(const struct eng_placement *placement, const struct eng_tiles *tiles,
+                        const struct eng_strip *strip)
+{
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
+        const struct eng_piece *piece = &tiles->pieces[i];
+        const struct eng_section_place *place = &placement->sections[piece->section];
+        if (place->own_first < piece->first + piece->granules &&
+            piece->first < place->own_first + place->own_granules)
+            return true;
+    }
+    return false;
+}
+
+/** Bytes that a step writes, and reads, at most: what each micro-batch leaves. */
+static void count_moved(const zero_ctx *z, const struct eng_placement *placement,
+                        const struct eng_tiles *tiles, const struct eng_strips *strips,
+                        struct eng_file_needs *file)
+{
+    const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro_count;
+    for (size_t i = 0; i < strips->count; i++)
+        file->written +=
+            (is_added_to(placement, tiles, &strips->list[i]) ? rounds : 1) * strips->bytes[i];
+    file->read = file->written;
+}
+
+zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           const struct eng_tiles *tiles, struct eng_tier_needs *needs,
+                           struct base_error *error)
+{
+    struct eng_file_needs *file = &needs->files[ENG_FILE_SUMS];
+    struct eng_strips strips;
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    const zero_result r = make_strips(z, tiles, &strips, error);
+    if (r)
+        return r;
+    needs->tables += table_bytes(z, placement, &strips);
+    eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
+    count_moved(z, placement, tiles, &strips, file);
+    eng_strips_free(&strips);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ life */
+
+/** Cuts the memory for sums as the placement has it. */
+static void lay_slots(zero_ctx *z, struct eng_sums *sums)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    unsigned char *memory = (unsigned char *)z->sums;
+    const size_t most = most_strips(z, &sums->file.strips);
+    for (int c = 0; c < plan->class_count; c++)
+        for (int i = plan->classes[c].first_slot;
+             i < plan->classes[c].first_slot + plan->classes[c].slots; i++) {
+            sums->slots[i] = (struct eng_sum_slot){
+                .z = z,
+                .memory = memory,
+                .unit = -1,
+                .moves = sums->moves + (size_t)i * most,
+            };
+            memory += plan->classes[c].bytes;
+        }
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        sums->slot_of_unit[u] = -1;
+}
+
+static zero_result allocate(zero_ctx *z, struct eng_sums *sums, struct base_error *error)
+{
+    const zero_result r = make_strips(z, &z->tier->tiles, &sums->file.strips, error);
+    if (r)
+        return r;
+    const size_t slots = (size_t)z->placement.sums.slot_count;
+    sums->slot_count = z->placement.sums.slot_count;
+    sums->slots = base_calloc(slots, sizeof *sums->slots);
+    sums->moves = base_calloc(slots * most_strips(z, &sums->file.strips), sizeof *sums->moves);
+    sums->slot_of_unit = base_calloc(z->layout.unit_count, sizeof *sums->slot_of_unit);
+    sums->spans = base_calloc((size_t)z->config.world, sizeof *sums->spans);
+    if (!sums->slots || !sums->moves || !sums->slot_of_unit || !sums->spans)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
+                         sums->file.strips.count);
+    lay_slots(z, sums);
+    return ZERO_OK;
+}
+
+zero_result eng_sums_open(zero_ctx *z, struct base_error *error)
+{
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    const zero_result r = allocate(z, &z->tier->sums, error);
+    return r ? r : eng_strip_file_open(z, &z->tier->sums.file, buffers, error);
+}
+
+void eng_sums_close(struct eng_sums *sums)
+{
+    eng_strip_file_close(&sums->file);
+    base_free(sums->slots);
+    base_free(sums->moves);
+    base_free(sums->slot_of_unit);
+    base_free(sums->spans);
+}
+
+/* ------------------------------------------------------------------ slots */
+
+/** The slot that has a unit's sums, or is about to; NULL: none has. */
+static struct eng_sum_slot *slot_of(const zero_ctx *z, zero_unit unit)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    const int slot = sums->slot_of_unit[unit];
+    return slot < 0 ? NULL : &sums->slots[slot];
+}
+
+float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
+{
+    const struct eng_section_place *place = &z->placement.sections[section];
+    const struct eng_sum_slot *slot = slot_of(z, z->layout.sections[section].unit);
+    if (!slot)
+        return NULL;
+    return (float *)(void *)(slot->memory + place->sum_offset) +
+           (element - place->state_first * ENG_GRANULE);
+}
+
+float *eng_tier_blocks(const zero_ctx *z, size_t section)
+{
+    const zero_unit unit = z->layout.sections[section].unit;
+    const size_t own = z->placement.sections[section].own_first * ENG_GRANULE;
+    if (!slot_of(z, unit) || !z->planned_blocks)
+        return NULL;
+    return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
+}
+
+/** Copies between a slot and a strip, on the shuttle's thread: nobody else is at the slot then. */
+static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *contents,
+                 enum off_direction direction)
+{
+    const zero_ctx *z = slot->z;
+    const struct eng_strips *strips = &z->tier->sums.file.strips;
+    const struct eng_strip *strip = &strips->list[number];
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
+        const struct eng_piece *piece = &z->tier->tiles.pieces[i];
+        const struct eng_section_place *place = &z->placement.sections[piece->section];
+        const size_t granule = ENG_GRANULE * sizeof(float), bytes = piece->granules * granule;
+        unsigned char *there = contents + strips->offset_of_piece[i];
+        unsigned char *here =
+            slot->memory + place->sum_offset + (piece->first - place->state_first) * granule;
+        for (int part = 0; part < (z->planned_blocks ? 2 : 1); part++) {
+            memcpy(direction == OFF_READ ? here : there, direction == OFF_READ ? there : here,
+                   bytes);
+            here += z->placement.units[strip->unit].sum_bytes;
+            there += bytes;
+        }
+    }
+}
+
+static void take_contents(void *user, size_t strip, void *contents)
+{
+    copy(user, strip, contents, OFF_READ);
+}
+
+static void give_contents(void *user, size_t strip, void *contents)
+{
+    copy(user, strip, contents, OFF_WRITE);
+}
+
+/** Begins to read what reductions add to, or to write what they have made, and where that is whole
+ * what other ranks have, too. */
+static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
+                        enum off_direction direction)
+{
+    const zero_ctx *z = slot->z;
+    const struct eng_strips *strips = &sums->file.strips;
+    const struct eng_piece_run run = strips->of_unit[slot->unit];
+    const bool all = direction == OFF_WRITE && slot->whole;
+    for (size_t i = 0; i < run.count; i++) {
+        slot->moves[i] = (struct off_move){.under_way = false};
+        if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[run.first + i]))
+            continue;
+        slot->moves[i] = (struct off_move){
+            .direction = direction,
+            .tile = run.first + i,
+            .exchange = direction == OFF_READ ? take_contents : give_contents,
+            .user = slot,
+        };
+        off_shuttle_start(sums->file.shuttle, &slot->moves[i]);
+    }
+    slot->state = direction == OFF_READ ? ENG_SUMS_READING : ENG_SUMS_WRITING;
+}
+
+/** Waits for a slot's moves, if there are any. */
+static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    struct base_error error = {0};
+    if (slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING)
+        return ZERO_OK;
+    for (size_t i = 0; i < sums->file.strips.of_unit[slot->unit].count; i++)
+        if (off_shuttle_wait(sums->file.shuttle, &slot->moves[i], &error))
+            return eng_fail(z, error.result, "gradient sums of unit %d (%s): %s", slot->unit,
+                            z->units[slot->unit].name, error.message);
+    slot->state = ENG_SUMS_IDLE;
+    return ZERO_OK;
+}
+
+/** Waits for the reductions into a slot. No circle comes of that, whatever others wait for or
+ * drain: all ranks start operations in one order, so the oldest that somebody waits for has been
+ * started by all who wait, and the others get to it without them. Moves wait for no rank. */
+static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+        const zero_result r =
+            z->io[s].reduce_started ? coll_wait(z->comm, &z->io[s].reduce) : ZERO_OK;
+        if (r)
+            return eng_comm_failed(z, r);
+    }
+    return ZERO_OK;
+}
+
+/** Whether sums that are whole come to all ranks, which then must do so at the same moments: where
+ * gradients are handed over, not where they are opened, which each rank does in its own order. */
+static bool are_for_all(const zero_ctx *z)
+{
+    return z->config.stage == 0 && z->config.world > 1;
+}
+
+/** Whether the update needs sums of a slot that other ranks have. */
+static bool lacks_others(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    return are_for_all(z) && slot->whole;
+}
+
+/** Gathers a section's sums, which are whole, from their owners into a slot. */
+static zero_result gather_section(zero_ctx *z, const struct eng_sum_slot *slot, size_t s)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    const struct eng_section *section = &z->layout.sections[s];
+    unsigned char *memory = slot->memory + z->placement.sections[s].sum_offset;
+    for (int rank = 0; rank < z->config.world; rank++)
+        sums->spans[rank] = (struct coll_span){
+            .offset = section->elements[rank].offset * sizeof(float),
+            .count = section->elements[rank].count * sizeof(float),
+        };
+    const struct coll_all_gather op = {
+        .source = memory + sums->spans[z->config.rank].offset,
+        .recv = memory,
+        .spans = sums->spans,
+        .label = eng_unit_label(z, section->unit),
+    };
+    zero_result r = coll_all_gather_start(z->comm, &op, &sums->request);
+    if (!r)
+        r = coll_drain(z->comm, &sums->request);
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
+/** Ends what is added to a slot: when its reductions are complete it is written. Collective at
+ * stage 0, where slots are handed on in the same order on all ranks. */
+static zero_result end_sums(zero_ctx *z, struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    zero_result r = wait_reductions(z, slot);
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (!r && lacks_others(z, slot) && z->io[s].trains)
+            r = gather_section(z, slot, s);
+    if (!r)
+        start_moves(&z->tier->sums, slot, OFF_WRITE);
+    return r;
+}
+
+/** Makes a slot that of another unit. */
+static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit unit)
+{
+    struct eng_sums *sums = &z->tier->sums;
+    zero_result r = slot->state == ENG_SUMS_ADDED ? end_sums(z, slot) : ZERO_OK;
+    if (!r)
+        r = wait_moves(z, slot);
+    if (r)
+        return r;
+    if (slot->unit >= 0)
+        sums->slot_of_unit[slot->unit] = -1;
+    slot->unit = unit;
+    sums->slot_of_unit[unit] = (int)(slot - sums->slots);
+    return ZERO_OK;
+}
+
+/** Whether a slot is kept for a gradient that is open, or on its way from a device. */
+static bool is_kept(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    if (slot->unit < 0 || are_for_all(z))
+        return false;
+    const struct eng_grad_slot *gradient = &z->grad_slots[z->units[slot->unit].grad_slot];
+    return gradient->open && gradient->unit == slot->unit;
+}
+
+/** The slot of a unit's class to take: what is not kept first, then what was used longest ago. */
+static struct eng_sum_slot *choose(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    const struct eng_slot_class *class = &plan->classes[plan->class_of_unit[unit]];
+    struct eng_sum_slot *slots = z->tier->sums.slots + class->first_slot, *best = slots;
+    for (struct eng_sum_slot *slot = slots + 1; slot < slots + class->slots; slot++)
+        if (is_kept(z, slot) != is_kept(z, best) ? is_kept(z, best) : slot->used < best->used)
+            best = slot;
+    return best;
+}
+
+/* ------------------------------------------------------------------ a micro-batch */
+
+/** Whether a unit's gradient is summed here, and where others may be in memory instead. */
+static bool has_sums(const zero_ctx *z, zero_unit unit)
+{
+    return z->config.grads_nvme && z->units[unit].trains && !eng_verifying(z) &&
+           z->placement.sums.class_of_unit[unit] >= 0;
+}
+
+/** Whether the micro-batch under way adds to sums, instead of storing the first ones. */
+static bool adds(const zero_ctx *z)
+{
+    return z->micro > 0 && !z->config.native;
+}
+
+zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit)
+{
+    if (!has_sums(z, unit) || !adds(z) || slot_of(z, unit) || are_for_all(z))
+        return ZERO_OK;
+    struct eng_sum_slot *slot = choose(z, unit);
+    if (is_kept(z, slot))
+        return ZERO_OK;
+    const zero_result r = hand_on(z, slot, unit);
+    if (!r)
+        start_moves(&z->tier->sums, slot, OFF_READ);
+    return r;
+}
+
+zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit)
+{
+    if (!has_sums(z, unit))
+        return ZERO_OK;
+    struct eng_sum_slot *slot = slot_of(z, unit);
+    zero_result r = ZERO_OK;
+    if (!slot) {
+        slot = choose(z, unit);
+        r = hand_on(z, slot, unit);
+        if (!r && adds(z))
+            start_moves(&z->tier->sums, slot, OFF_READ);
+    }
+    if (!r)
+        r = wait_moves(z, slot);
+    if (r)
+        return r;
+    slot->state = ENG_SUMS_ADDED;
+    slot->used = ++z->tier->sums.uses;
+    slot->whole = z->micro == z->micro_count - 1;
+    return ZERO_OK;
+}
+
+/** Whether the reductions into a slot are known to be complete. */
+static bool is_complete(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+        if (z->io[s].reduce_started && !coll_drained(z->comm, &z->io[s].reduce))
+            return false;
+    return true;
+}
+
+/** Whether sums that are not whole may stay in their slot: it is nobody else's. */
+static bool may_stay(const zero_ctx *z, const struct eng_sum_slot *slot)
+{
+    const struct eng_slot_plan *plan = &z->placement.sums;
+    const struct eng_slot_class *class = &plan->classes[plan->class_of_unit[slot->unit]];
+    return !slot->whole && class->units <= class->slots;
+}
+
+void eng_tier_sums_progress(zero_ctx *z)
+{
+    if (!z->config.grads_nvme)
+        return;
+    struct eng_sums *sums = &z->tier->sums;
+    for (struct eng_sum_slot *slot = sums->slots; slot < sums->slots + sums->slot_count; slot++)
+        if (slot->state == ENG_SUMS_ADDED && !may_stay(z, slot) && !lacks_others(z, slot) &&
+            is_complete(z, slot))
+            start_moves(sums, slot, OFF_WRITE);
+}
+
+zero_result eng_tier_sums_finish(zero_ctx *z)
+{
+    if (!z->config.grads_nvme)
+        return ZERO_OK;
+    struct eng_sums *sums = &z->tier->sums;
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < sums->slot_count; i++)
+        if (sums->slots[i].state == ENG_SUMS_ADDED)
+            r = end_sums(z, &sums->slots[i]);
+    for (int i = 0; !r && i < sums->slot_count; i++)
+        r = wait_moves(z, &sums->slots[i]);
+    return r;
+}
+
+/* ------------------------------------------------------------------ the update */
+
+/** Whether an update needs a strip: of what does not train it has nothing that counts. */
+static bool trains(const zero_ctx *z, const struct eng_strip *strip)
+{
+    for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
+        if (z->io[z->tier->tiles.pieces[i].section].trains)
+            return true;
+    return false;
+}
+
+void eng_sums_update_begin(zero_ctx *z, size_t count)
+{
+    struct eng_strip_file *file = &z->tier->sums.file;
+    off_stream_forget(file->stream); // the shuttle has written others since
+    eng_strip_file_begin(z, file, count, trains, false);
+}
+
+zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error *error)
+{
+    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    struct base_error failure = {0};
+    unsigned char *bytes;
+    const zero_result r = eng_strip_file_piece(&z->tier->sums.file, number, &bytes, &failure);
+    if (r)
+        return zero_fail(error, r, "gradient sums: %s", failure.message);
+    const float *gradient = (const float *)(const void *)bytes;
+    for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
+        z->segments[i].gradient = gradient + (z->segments[i].first - piece->first * ENG_GRANULE);
+    return ZERO_OK;
+}
+
+void eng_sums_update_end(zero_ctx *z, struct base_error *error)
+{
+    struct base_error end = {0};
+    if (eng_strip_file_end(&z->tier->sums.file, &end) && !error->result)
+        *error = end;
+}

@@ -1,0 +1,472 @@
+#include "zero/store/nvme_tier.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "offload/io/engine.h"
+#include "offload/probe.h"
+#include "zero/core/stop.h"
+#include "zero/exec/gpu.h"
+#include "zero/plan/memory_probe.h"
+#include "zero/store/nvme_codec.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+enum { LEAST_BUFFERS = 2 };
+
+/** Strips (zero/store/strips.h) are cut from so many tiles, or as many as have so many bytes. */
+enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
+
+/* ------------------------------------------------------------------ how much */
+
+zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placement,
+                         struct eng_tiles *tiles, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    // Where nothing is cut into strips each tile is a group.
+    const size_t bytes = (size_t)config->tile_bytes, fit = GROUP_BYTES / bytes;
+    const bool strips = config->params_nvme || config->grads_nvme;
+    const size_t in_group = !strips || fit == 0 ? 1 : fit < GROUP_TILES ? fit : GROUP_TILES;
+    return eng_tiles_make(tiles, &z->layout, placement, config->moment_dtype, bytes, in_group,
+                          error);
+}
+
+/** Passes with `buffers` tiles in memory, but for the slots. */
+static struct off_stream_config stream_of(const struct eng_config *config,
+                                          const struct eng_tiles *tiles, size_t buffers)
+{
+    const unsigned transfers = eng_transfers_under_way((size_t)config->tile_bytes);
+    return (struct off_stream_config){
+        .engine = off_engine_find(config->io),
+        .tiles = tiles->count,
+        .buffers = buffers,
+        .transfer_bytes = ENG_TRANSFER_BYTES,
+        .credits = {transfers, transfers},
+        .timeout_s = config->timeout_s,
+        .helpers = eng_compression_helpers(config),
+        .codec = &eng_tile_codec,
+        .codec_user = tiles,
+        .encode = strcmp(config->compress, "off") != 0,
+        .fill = true,
+    };
+}
+
+static size_t memory_of(const struct eng_config *config, const struct eng_tiles *tiles,
+                        size_t buffers)
+{
+    const struct off_stream_config stream = stream_of(config, tiles, buffers);
+    return off_stream_memory(&stream, tiles->largest).buffers;
+}
+
+/** As many as there is memory for, where `beside` bytes are for parameters and sums. */
+static size_t buffers_of(const struct eng_config *config, const struct eng_tiles *tiles,
+                         size_t beside)
+{
+    const size_t given = (size_t)config->host_bytes;
+    size_t count = given > 0 ? LEAST_BUFFERS : eng_tiles_in_memory((size_t)config->tile_bytes);
+    while (given > 0 && count < tiles->count &&
+           beside + memory_of(config, tiles, count + 1) <= given)
+        count++;
+    count = count < tiles->count ? count : tiles->count;
+    return count > LEAST_BUFFERS ? count : LEAST_BUFFERS;
+}
+
+/** Whether there is room for as many tiles as passes need. */
+static zero_result check_room(const struct eng_config *config, const struct eng_tiles *tiles,
+                              size_t beside, struct base_error *error)
+{
+    const size_t least = tiles->count > 0 ? memory_of(config, tiles, LEAST_BUFFERS) : 0;
+    if (config->host_bytes == 0 || (size_t)config->host_bytes >= least + beside)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "host_bytes=%" PRId64 ", but %d tiles, with compress=%s, take %zu bytes, and "
+                     "parameters and sums on NVMe %zu: raise it, or lower tile_bytes (%" PRId64 ")",
+                     config->host_bytes, LEAST_BUFFERS, config->compress, least, beside,
+                     config->tile_bytes);
+}
+
+/** Of the state: its file, and what it is moved through, where so much is beside it. */
+static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t beside,
+                        struct eng_tier_needs *needs)
+{
+    struct eng_file_needs *file = &needs->files[ENG_FILE_STATE];
+    const struct off_slots_config slots = {
+        .tiles = tiles->count,
+        .tile_bytes = tiles->bytes,
+        .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
+    };
+    file->bytes = off_slots_file_bytes(&slots);
+    needs->tables +=
+        eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
+        (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
+        z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots) +
+        off_errands_memory();
+    if (tiles->count == 0)
+        return;
+    const size_t buffers = buffers_of(&z->config, tiles, beside);
+    const struct off_stream_config stream = stream_of(&z->config, tiles, buffers);
+    const struct off_stream_memory memory = off_stream_memory(&stream, tiles->largest);
+    needs->tiles = tiles->count;
+    needs->tile_bytes = tiles->largest;
+    needs->buffers = buffers;
+    needs->tables += memory.tables;
+    file->memory = memory.buffers;
+    for (size_t i = 0; i < tiles->training; i++)
+        file->read += tiles->bytes[i];
+    file->written = file->read;
+}
+
+zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
+                           int rank, struct eng_tier_needs *needs, struct base_error *error)
+{
+    const struct eng_config *config = &z->config;
+    struct eng_tiles tiles;
+    *needs = (struct eng_tier_needs){.tiles = 0};
+    if (!config->nvme) {
+        needs->segments = eng_segments_bytes(z, NULL, stage, rank);
+        return ZERO_OK;
+    }
+    zero_result r = eng_tier_cut(z, placement, &tiles, error);
+    if (r)
+        return r;
+    needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
+    r = eng_params_needs(z, placement, &tiles, needs, error);
+    if (!r)
+        r = eng_sums_needs(z, placement, &tiles, needs, error);
+    const size_t beside = needs->files[ENG_FILE_PARAMS].memory + needs->files[ENG_FILE_SUMS].memory;
+    state_needs(z, &tiles, beside, needs);
+    if (!r)
+        r = check_room(config, &tiles, beside, error);
+    eng_tiles_free(&tiles);
+    return r;
+}
+
+/* ------------------------------------------------------------------ where */
+
+/** Hash of whatever makes a job another one than that whose state is in a file. */
+static uint64_t identify(const zero_ctx *z, uint64_t seed)
+{
+    const struct eng_config *config = &z->config;
+    const uint64_t numbers[] = {
+        ENG_STATE_FORMAT,
+        (uint64_t)config->world,
+        (uint64_t)config->stage,
+        (uint64_t)config->micro_batches,
+        (uint64_t)config->sum_group,
+        (uint64_t)config->native,
+        (uint64_t)config->comm_dtype,
+        (uint64_t)config->moment_dtype,
+        (uint64_t)config->no_masters,
+        (uint64_t)config->loss_scale,
+        (uint64_t)config->loss_scale_init,
+        (uint64_t)config->loss_scale_min,
+        (uint64_t)config->loss_scale_window,
+        (uint64_t)config->persist_numel,
+        config->seed,
+        (uint64_t)z->model.group_count,
+    };
+    uint64_t hash = base_hash64(numbers, sizeof numbers, seed);
+    for (size_t p = 0; p < z->model.param_count; p++) {
+        const uint64_t param = eng_model_param_hash(&z->model, p);
+        hash = base_hash64(&param, sizeof param, hash);
+    }
+    return base_hash64(config->name, strlen(config->name), hash);
+}
+
+/** Of a rank's file; the job's hash is in its name. */
+static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
+{
+    snprintf(path, ENG_TIER_PATH, "%s/zero-%016" PRIx64 "-rank-%d.slots", z->config.nvme_dir,
+             z->tier ? z->tier->job : identify(z, UINT64_MAX), rank);
+}
+
+void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
+{
+    struct statvfs status;
+    disk->known = false;
+    if (z->tier && z->tier->stream)
+        disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
+    if (z->tier)
+        eng_tier_disk_io(z->tier, disk);
+    if (z->tier && z->tier->slots) {
+        disk->opened = true;
+        disk->direct_unit = off_slots_file(z->tier->slots)->direct_unit;
+    }
+    if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
+        return;
+    disk->known = true;
+    disk->found = (uint64_t)status.f_bavail * status.f_frsize;
+    for (int rank = 0; rank < z->config.world; rank++) {
+        char path[ENG_TIER_PATH];
+        struct stat file;
+        path_of(z, rank, path);
+        if (stat(path, &file) == 0)
+            disk->found += (uint64_t)file.st_blocks * 512;
+    }
+    // Those without names are there once the tier is.
+    for (int i = ENG_FILE_PARAMS; z->tier && i <= ENG_FILE_SUMS; i++)
+        disk->found += eng_plan_of_host(&z->plan, z->plan.files[i].bytes.sum);
+}
+
+/** How many threads all ranks of this host have, as far as there are processors for them. */
+static int threads_here(const zero_ctx *z)
+{
+    const int each = z->config.cpu_threads, most = z->config.allowed_cpus;
+    const int64_t all = (int64_t)z->plan.fit.host_ranks * each, found = all < most ? all : most;
+    return found < each ? each : found < BASE_POOL_THREADS ? (int)found : BASE_POOL_THREADS;
+}
+
+/** What the ranks of this host, which step at the same time, do with its memory and processors: a
+ * rank's part of it. */
+static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
+                               struct base_error *error)
+{
+    struct base_pool *pool;
+    zero_result r = base_pool_create(&pool, threads_here(z), error);
+    if (!r)
+        r = eng_probe_memory(pool, NULL, &disk->memory_rate, error);
+    if (!r)
+        r = eng_probe_update(z, pool, &disk->update, error);
+    disk->memory_rate /= z->plan.fit.host_ranks;
+    disk->update.bytes_s /= z->plan.fit.host_ranks;
+    base_pool_destroy(pool);
+    return r;
+}
+
+/** The probe may register more memory than ranks with few tiles: if theirs may be locked, they will
+ * have the engine that registers it. */
+static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off_probe *probe,
+                              struct base_error *error)
+{
+    struct off_probe_config config = {.directory = z->config.nvme_dir,
+                                      .engine = off_engine_find(z->config.io)};
+    const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
+    struct base_error refusal = {.result = ZERO_OK};
+    zero_result r = off_probe(probe, &config, &refusal);
+    char needed[32];
+    if (!r) {
+        const struct off_io_use *use = &probe->use;
+        if (fits && use->engine == &off_engine_uring_plain && use->passed.result == ZERO_E_LIMIT)
+            probe->use = (struct off_io_use){.engine = &off_engine_uring};
+        return ZERO_OK;
+    }
+    if (r != ZERO_E_LIMIT || config.engine != &off_engine_uring)
+        return zero_fail(error, r, "%s", refusal.message);
+    if (!fits)
+        return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
+                         eng_human(eng_tier_registers(&z->plan), needed));
+    config.engine = &off_engine_uring_plain;
+    r = off_probe(probe, &config, error);
+    probe->use.engine = &off_engine_uring;
+    return r;
+}
+
+zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
+{
+    struct off_probe probe;
+    if (!z->config.nvme)
+        return ZERO_OK;
+    disk->lock_limit = off_lock_limit();
+    zero_result r = probe_disk(z, disk->lock_limit, &probe, error);
+    if (!r)
+        eng_plan_disk_io(disk, &probe.use);
+    disk->disk_rate = probe.mixed_rate;
+    disk->read_rate = probe.read_rate;
+    disk->latency_s = probe.latency_s;
+    disk->opened = !r;
+    disk->direct_unit = probe.direct_unit;
+    disk->pages = r ? NULL : off_pages_text(probe.pages);
+    if (!r)
+        r = probe_ranks(z, disk, error);
+    return r ? r : eng_codec_probe(&disk->codec, error);
+}
+
+/* ------------------------------------------------------------------ what it does */
+
+struct eng_update_time eng_tier_update_time(const zero_ctx *z)
+{
+    return z->tier ? z->tier->compression.newest : (struct eng_update_time){0};
+}
+
+void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
+{
+    struct eng_tier *tier = z->tier;
+    struct eng_update_time slowest = {0}, time;
+    char text[160];
+    if (!tier || tier->compression.decided)
+        return;
+    for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
+        memcpy(&time, (const unsigned char *)times + rank * stride, sizeof time);
+        if (time.seconds > slowest.seconds)
+            slowest = time;
+    }
+    tier->compression.newest = (struct eng_update_time){0};
+    eng_compression_hear(&tier->compression, &slowest);
+    if (tier->compression.decided && z->config.rank == 0)
+        base_logf(&z->log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
+                  eng_compression_text(&tier->compression, text, sizeof text));
+}
+
+static uint64_t repeated(const struct off_io_counts *counts)
+{
+    return counts->shortened + counts->repeated + counts->put_off;
+}
+
+void eng_tier_count(const zero_ctx *z, zero_statistics *stats)
+{
+    const struct eng_tier *tier = z->tier;
+    if (!tier)
+        return;
+    if (tier->stream) {
+        const struct off_stream_counts counts = off_stream_counts(tier->stream);
+        stats->state_read_bytes = counts.io.bytes[OFF_READ];
+        stats->state_written_bytes = counts.io.bytes[OFF_WRITE];
+        stats->state_tile_bytes = counts.contents[OFF_READ] + counts.contents[OFF_WRITE];
+        stats->state_wait_s = counts.waited_s;
+        stats->state_compressed = tier->compression.encodes;
+        stats->io_repeated = repeated(&counts.io);
+    }
+    const struct off_io_counts params = eng_strip_file_counts(&tier->params.file);
+    const struct off_io_counts sums = eng_strip_file_counts(&tier->sums.file);
+    stats->params_read_bytes = params.bytes[OFF_READ];
+    stats->params_written_bytes = params.bytes[OFF_WRITE];
+    stats->sums_read_bytes = sums.bytes[OFF_READ];
+    stats->sums_written_bytes = sums.bytes[OFF_WRITE];
+    stats->io_repeated += repeated(&params) + repeated(&sums);
+}
+
+/* ------------------------------------------------------------------ where state is */
+
+void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
+{
+    const struct eng_tier *tier = z->tier;
+    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
+    return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    const zero_result r = eng_tier_cut(z, &z->placement, &tier->tiles, error);
+    if (r)
+        return r;
+    tier->job = identify(z, UINT64_MAX);
+    tier->payload_room = eng_payload_bytes(z);
+    tier->compression = eng_compression_begin(&z->config);
+    tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
+    tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
+    tier->due = base_calloc(tier->tiles.count + 1, sizeof *tier->due);
+    tier->left = base_calloc(z->layout.section_count, sizeof *tier->left);
+    tier->payload = base_calloc(tier->payload_room, 1);
+    if (!tier->memory || !tier->order || !tier->due || !tier->left || !tier->payload)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu tiles",
+                         tier->tiles.count);
+    return ZERO_OK;
+}
+
+static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    const struct off_slots_config config = {
+        .path = tier->path,
+        .identity = {identify(z, (uint64_t)z->config.rank), tier->job},
+        .tiles = tier->tiles.count,
+        .tile_bytes = tier->tiles.bytes,
+        .payload_bytes = tier->payload_room,
+        .durable = strcmp(z->config.recovery, "durable") == 0,
+        .counts = eng_record_counts,
+        .errands = tier->errands,
+    };
+    path_of(z, z->config.rank, tier->path);
+    return off_slots_open(&tier->slots, &config, &tier->recorded, error);
+}
+
+static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+{
+    struct eng_tier_needs needs;
+    zero_result r =
+        eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error);
+    if (r || needs.tiles == 0)
+        return r;
+    struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
+    config.slots = tier->slots;
+    tier->buffers = needs.buffers;
+    r = off_stream_create(&tier->stream, &config, error);
+    if (!r && z->config.streamed)
+        r = eng_device_tiles_pin(z, off_stream_pages(tier->stream), error);
+    if (!r && config.encode)
+        off_stream_encode(tier->stream, tier->compression.encodes);
+    return r;
+}
+
+zero_result eng_tier_open(zero_ctx *z)
+{
+    struct base_error error = {0};
+    if (!z->config.nvme)
+        return ZERO_OK;
+    struct eng_tier *tier = base_calloc(1, sizeof *tier);
+    z->tier = tier;
+    if (!tier)
+        zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
+    else if (!allocate(z, tier, &error) &&
+             !off_errands_create(&tier->errands, z->config.timeout_s, &error) &&
+             !open_slots(z, tier, &error) && !open_stream(z, tier, &error) &&
+             !eng_params_open(z, &error))
+        eng_sums_open(z, &error);
+    zero_result r = eng_agree_on_file(z, &error, "zero_commit");
+    if (!r && z->config.rank == 0)
+        eng_tier_tell_others(z);
+    if (!r)
+        r = eng_tier_share_io(z);
+    return r ? r : eng_tier_meet(z);
+}
+
+/** Waits for what the kernel has, and frees everything; in the errands' thread, if there is one. */
+static void end(void *user)
+{
+    struct eng_tier *tier = user;
+    off_stream_destroy(tier->stream);
+    eng_params_close(&tier->params);
+    eng_sums_close(&tier->sums);
+    eng_recorded_end(tier);
+    off_slots_close(tier->slots, tier->remove);
+    eng_tiles_free(&tier->tiles);
+    base_free(tier->memory);
+    base_free(tier->order);
+    base_free(tier->due);
+    base_free(tier->left);
+    base_free(tier->payload);
+    base_free(tier->recovery.payload);
+    base_free(tier);
+}
+
+void eng_tier_close(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    char path[ENG_TIER_PATH];
+    if (!tier)
+        return;
+    // A rank that was told nothing yet of how another one has ended has not ended well either, and
+    // a job that was asked to stop is to be started again.
+    const bool well = !z->fatal && !coll_state(z->comm, NULL) && !eng_stop_agreed(z);
+    // What has never been a job's state is nothing to come back at; but a point of the job before
+    // that this one has neither come back at nor written over is its only copy.
+    tier->remove = z->committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;
+    // Moves end in memory of the context, which goes whether they have come back or not.
+    off_shuttle_stop(tier->params.file.shuttle);
+    off_shuttle_stop(tier->sums.file.shuttle);
+    z->tier = NULL; // by which moves have found their way until here
+    memcpy(path, tier->path, sizeof path);
+    if (!tier->errands)
+        end(tier);
+    else if (off_errands_end(tier->errands, end, tier, &error))
+        base_logf(&z->log, ZERO_LOG_WARN, "io",
+                  "zero_close: %s stays as it is, and memory that may still be read or written: %s",
+                  path, error.message);
+}

@@ -1,0 +1,159 @@
+/**
+ * zero/store/nvme_tier.h: a rank's state in a file, tile by tile in memory only while it is used.
+ *
+ *   tiles.c      how state is cut into tiles
+ *   tile_order.c        in which order an announced step updates them
+ *   nvme_tier.c       life, and where state is while it is in memory
+ *   nvme_codec.c      how they are made smaller
+ *   nvme_compress.c   whether they are
+ *   nvme_pass.c       tiles one after the other: to look, to change
+ *   update.c     and to update them
+ *   nvme_io_use.c     which engine moves them, and why
+ *   stale_files.c     files that this job takes nothing from
+ *   nvme_record.c     recovery points: what a finished step leaves, and how a job comes back at it
+ *   nvme_snapshot.c   what was recorded, read behind the next steps, and what those wait for: for
+ *                checkpoints
+ *   nvme_params.c     working copies, in a file of their own
+ *   nvme_sums.c       gradient sums, in a file of their own
+ *
+ * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
+ * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all
+ * that decides the future is in the file.
+ *
+ * A pass that changes tiles changes nothing that the last record counts, and what it has written is
+ * not read again before eng_tier_record(). All ranks record at the same moments, and change tiles
+ * only when they know that all have: they have exchanged something in between.
+ */
+#ifndef ZERO_STORE_NVME_TIER_H
+#define ZERO_STORE_NVME_TIER_H
+
+#include "offload/slots.h"
+#include "offload/stream.h"
+#include "zero/core/context.h"
+#include "zero/store/nvme_compress.h"
+#include "zero/store/nvme_params.h"
+#include "zero/store/nvme_sums.h"
+#include "zero/store/state_tiles.h"
+#include "zero/store/tile_order.h"
+
+/**
+ * What a job that ended without zero_close() has left. `found`: a point that all ranks have, which
+ * is kept until this job comes back at it or writes over it.
+ *
+ * `broken`: ranks have points, and not the same one, or some have none: a host or a disk is another
+ * one, or a file is gone. What they have may be all that is left of the job, and may be made whole
+ * again by who puts back what is missing, so it is kept as a whole point is, and told. But where a
+ * host was lost for good a job must go on from its checkpoint with nobody there: so it is no error
+ * of zero_commit(), and one of zero_resume() only if there is no checkpoint either.
+ *
+ * What a job that died in its first step leaves is none of both: a rank has recorded that step, all
+ * have the beginning before it.
+ */
+struct eng_recovery {
+    bool found, broken;
+    bool passed;         /**< zero_resume() has taken something else */
+    int age;             /**< of this rank's record when the file was opened */
+    uint64_t generation; /**< of that record; broken: of the newest one of all ranks */
+    uint64_t step;       /**< the last one it finished; broken: on this rank */
+    char ranks[256];     /**< broken: who has what */
+    unsigned char *payload;
+    size_t payload_bytes; /**< of that record's */
+};
+
+enum {
+    ENG_TIER_PATH = ENG_PATH_BYTES + 64,
+    ENG_STATE_FORMAT = 2, /**< of records, of fields in tiles, and of how these are encoded: another
+                               one is another job */
+};
+
+/** Engines that ranks may have, numbered as off_engine_at() does. */
+enum { ENG_IO_NONE = -1, ENG_IO_ENGINES = 4 };
+
+struct eng_tier {
+    uint64_t job; /**< hash of what it is, at commit */
+    char path[ENG_TIER_PATH];
+    struct eng_tiles tiles;
+    struct off_errands
+        *errands; /**< whatever touches the file but the stream, from commit to close */
+    struct off_slots *slots;
+    bool remove;               /**< the file, in the end */
+    struct off_stream *stream; /**< NULL: there are no tiles */
+    size_t buffers;            /**< of it */
+    struct eng_compression compression;
+    unsigned char **memory; /**< of each tile; NULL: it is in none */
+    size_t *order;          /**< tiles of the pass under way, */
+    bool up;       /**< from the first one to the last, or the other way, as in each group */
+    bool updating; /**< it is an update's, */
+    uint64_t turn; /**< updates that there had been when the last save began: it is read upwards,
+                        and so goes the second one behind it, which follows it */
+    size_t chosen, updated; /**< with so many tiles, of which so many are updated, */
+    size_t put;             /**< and given back: on a device later */
+    struct eng_due *due;    /**< of an announced step: when each has its sums */
+    size_t *left;           /**< pieces of each section that an update has before it */
+    uint64_t generation;    /**< of the newest record: the same on all ranks */
+    unsigned char *payload; /**< a record's, of payload_room bytes */
+    size_t payload_room;
+    int recorded; /**< records found when the file was opened */
+    struct eng_recovery recovery;
+    struct eng_params params;           /**< if working copies are in a file, too */
+    struct eng_sums sums;               /**< of gradients, if those are in a file */
+    struct eng_recorded *left_by_saves; /**< to the end: reads of theirs may not have come back */
+    int engine_ranks[ENG_IO_ENGINES];   /**< how many ranks have each engine */
+    int passed_rank;                    /**< the first rank with the least one, */
+    struct base_error passed;           /**< and why it has no better one */
+};
+
+/** Tells all ranks which engine moves whose files. Collective. ZERO_E_NOMEM. */
+zero_result eng_tier_share_io(zero_ctx *z);
+
+/** Tells the plan of it. */
+void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk);
+void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
+
+/** Bytes that the ranks of this host would register with io_uring together, and so lock. */
+uint64_t eng_tier_registers(const struct eng_plan *plan);
+
+/** A record's payload: its size, with what is attached at present. */
+size_t eng_payload_bytes(const zero_ctx *z);
+
+/** Tells of files in the directory of other jobs that have ended without zero_close(), or of this
+ * one with another model or configuration: nobody will come back at them unawares. *Local.* */
+void eng_tier_tell_others(const zero_ctx *z);
+
+/** Whether a record of this number is something to come back at: all but beginnings are. */
+bool eng_record_counts(uint64_t number);
+
+/** Finds out what the job before has left, or makes that nothing. Collective. */
+zero_result eng_tier_meet(zero_ctx *z);
+
+/** Whether the recovery point of the job before is still there, whole or broken: first values are
+ * the only record since, and the next one would take its place. */
+bool eng_tier_has_point(const struct eng_tier *tier);
+
+/** To be called before tiles change: the recovery point of the job before, which they are written
+ * over, is none from here on. Unless zero_resume() has passed it over that is told. *Local.*
+ * ZERO_E_IO, ZERO_E_TIMEOUT. */
+zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error);
+
+/** Waits for what is in tier->left_by_saves, and frees it. */
+void eng_recorded_end(struct eng_tier *tier);
+
+/** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
+ * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
+typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct base_error *error);
+zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
+                          void *user, struct base_error *error);
+
+/** Ends the pass of tier->stream that `r` came of, and after an error has it count for nothing: its
+ * result. */
+zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error);
+/** Gives a tile back; how long that waited for a save, in ns. */
+uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed);
+
+/** A walk to look through all tiles, those of frozen sections, too. */
+zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error);
+
+/** Makes what is in memory anyway what the tile has of it; state must cover the elements. */
+void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count);
+
+#endif

@@ -1,0 +1,352 @@
+// The update of all tiles: by zero_step(), or, of a step that is announced, as soon as the sums of
+// a tile are complete, while gradients are still handed over. Nothing that is written counts before
+// the step is recorded.
+
+#include "zero/store/nvme_tier.h"
+
+#include "base/clock.h"
+#include "zero/exec/gpu.h"
+
+/* ------------------------------------------------------------------ which, and in what order */
+
+/** Alternate updates go in alternate direction: what is still in memory is used first. Update
+ * number `number` is the next one. */
+static bool goes_up(const zero_ctx *z, uint64_t number)
+{
+    return (number - z->tier->turn) % 2 == 0;
+}
+
+static bool trains(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++)
+        if (z->io[z->tier->tiles.pieces[i].section].trains)
+            return true;
+    return false;
+}
+
+/** Chooses all tiles of a group if one of them trains: its strips are moved as a whole. */
+static void choose_group(struct eng_tier *tier, const zero_ctx *z, struct eng_piece_run group)
+{
+    size_t any = group.first;
+    while (any < group.first + group.count && !trains(z, any))
+        any++;
+    for (size_t i = 0; any < group.first + group.count && i < group.count; i++)
+        tier->order[tier->chosen++] = group.first + (tier->up ? i : group.count - 1 - i);
+}
+
+static void choose_tiles(zero_ctx *z, bool up)
+{
+    struct eng_tier *tier = z->tier;
+    const size_t training = tier->tiles.training;
+    tier->up = up;
+    tier->chosen = tier->updated = tier->put = 0;
+    for (size_t done = 0; done < training;) {
+        const struct eng_piece_run group =
+            eng_tiles_group(&tier->tiles, up ? done : training - 1 - done);
+        choose_group(tier, z, group);
+        done += group.count;
+    }
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        tier->left[s] = tier->tiles.of_section[s].count;
+}
+
+/** Whether a tile waits for the hand-over of a section's unit: for its sums, or because its working
+ * copy, which is made anew with the tile, is read from a file until then. */
+static bool waits_for(const zero_ctx *z, size_t section)
+{
+    return z->io[section].trains || z->placement.sections[section].staged;
+}
+
+/** Due later than what any unit hands over; and from then on in the order in which a save reads. */
+#define DUE_IN_STEP (UINT64_MAX / 2)
+
+/** When the sums of a tile will be complete, if gradients are handed over in the order of the last
+ * micro-batch; DUE_IN_STEP: it has some that wait for zero_step(). */
+static uint64_t due_of(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    uint64_t due = 0;
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = z->tier->tiles.pieces[i].section;
+        const struct eng_unit *unit = &z->units[z->layout.sections[s].unit];
+        if (!waits_for(z, s))
+            continue;
+        if (!unit->trains || (z->io[s].trains && !eng_ahead_early(z, s)))
+            return DUE_IN_STEP;
+        due = unit->handed > due ? unit->handed : due;
+    }
+    return due;
+}
+
+/** The same of a group, whose first tile it is: a tile that a save has still to read is not given
+ * back before it has, and what comes behind it waits, too. */
+static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_run group)
+{
+    uint64_t due = 0;
+    for (size_t tile = group.first; tile < group.first + group.count; tile++) {
+        const uint64_t own = due_of(z, tile);
+        due = own > due ? own : due;
+        if (!eng_save_has_read(z, tile))
+            return DUE_IN_STEP + 1 + group.first;
+    }
+    return due;
+}
+
+/** Makes what is due first the first, group by group; what is due at the same time goes down, as
+ * backward passes do. */
+static void sort_tiles(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    for (size_t i = 0, count; i < tier->chosen; i += count) {
+        const struct eng_piece_run group = eng_tiles_group(&tier->tiles, tier->order[i]);
+        const uint64_t due = due_of_group(z, group);
+        count = group.count;
+        for (size_t n = i; n < i + count; n++)
+            tier->due[n] = (struct eng_due){.due = due, .tile = tier->order[n]};
+    }
+    eng_due_sort(tier->due, tier->chosen);
+    for (size_t i = 0; i < tier->chosen; i++)
+        tier->order[i] = tier->due[i].tile;
+}
+
+/* ------------------------------------------------------------------ a pass */
+
+static void begin(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    tier->updating = true;
+    if (tier->chosen == 0)
+        return;
+    tier->compression.spent_ns = 0;
+    tier->compression.waited_then = off_stream_counts(tier->stream).waited_s;
+    off_stream_encode(tier->stream, tier->compression.encodes);
+    off_stream_begin(tier->stream, tier->order, tier->chosen);
+    if (z->config.params_nvme)
+        eng_params_begin(z, tier->chosen);
+    if (z->config.grads_nvme)
+        eng_sums_update_begin(z, tier->chosen);
+}
+
+static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
+{
+    const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    z->tier->left[piece->section]--;
+    if (!z->io[piece->section].trains)
+        return ZERO_OK;
+    const zero_result r = z->config.grads_nvme ? eng_sums_update_piece(z, number, error) : ZERO_OK;
+    if (!r)
+        eng_update_range(z, piece->section, piece->first_segment, piece->segments);
+    return r;
+}
+
+/** Gives a tile back. What that waits for a save is no time of the update's. */
+static void put(zero_ctx *z, const struct off_tile *tile, bool changed)
+{
+    z->tier->compression.spent_ns -= eng_tier_put(z, tile, changed);
+}
+
+static void put_next(zero_ctx *z, bool changed)
+{
+    struct eng_tier *tier = z->tier;
+    const size_t number = tier->order[tier->put++];
+    const struct off_tile tile = {.number = number, .memory = tier->memory[number]};
+    put(z, &tile, changed);
+}
+
+/** Gives tiles back that have left the device, and waits until at most `most` are out, or the next
+ * one is there: nothing can be done before. */
+static zero_result put_tiles(zero_ctx *z, size_t most, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    while (tier->put < tier->updated) {
+        const bool waits = tier->updated - tier->put > most || !off_stream_ready(tier->stream);
+        const zero_result r = eng_device_tiles_left(z, tier->order[tier->put], waits, error);
+        if (r)
+            return r == ZERO_AGAIN ? ZERO_OK : r;
+        put_next(z, true);
+    }
+    return ZERO_OK;
+}
+
+/** Has a device update the next tile: it goes back when it has left that. */
+static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    zero_result r = put_tiles(z, tier->buffers - 2, error);
+    if (!r)
+        r = off_stream_next(tier->stream, &tile, error);
+    if (r)
+        return r;
+    tier->memory[tile.number] = tile.memory;
+    tier->updated++;
+    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
+    for (size_t i = run.first; i < run.first + run.count; i++)
+        tier->left[tier->tiles.pieces[i].section]--;
+    return eng_device_tiles_pass(z, tile.number, error);
+}
+
+static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
+{
+    struct eng_tier *tier = z->tier;
+    struct off_tile tile;
+    if (z->config.streamed)
+        return pass_next_tile(z, error);
+    zero_result r = off_stream_next(tier->stream, &tile, error);
+    if (r)
+        return r;
+    tier->memory[tile.number] = tile.memory;
+    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
+    for (size_t i = 0; !r && i < run.count; i++)
+        r = update_piece(z, run.first + (tier->up ? i : run.count - 1 - i), error);
+    if (!r && z->config.params_nvme)
+        r = eng_params_make(z, tile.number, error);
+    tier->updated++;
+    put(z, &tile, !r);
+    return r;
+}
+
+/** How long the pass held the program up that began with begin(); its last part since `began`. */
+static void stop_clock(struct eng_tier *tier, uint64_t began)
+{
+    tier->compression.spent_ns += base_clock_ns() - began;
+    tier->compression.newest = (struct eng_update_time){
+        .seconds = (double)tier->compression.spent_ns * 1e-9,
+        .waited_s = off_stream_counts(tier->stream).waited_s - tier->compression.waited_then,
+    };
+}
+
+/** All tiles come back from the device, or, after an error, nothing there touches them any more. */
+static void end_passing(zero_ctx *z, struct base_error *error)
+{
+    if (!error->result)
+        put_tiles(z, 0, error);
+    if (!error->result)
+        eng_device_tiles_end(z, error);
+    if (error->result)
+        eng_device_tiles_stop(z);
+    while (z->tier->put < z->tier->updated)
+        put_next(z, false);
+}
+
+static void end(zero_ctx *z, struct base_error *error)
+{
+    z->tier->updating = false;
+    if (z->tier->chosen == 0)
+        return;
+    if (z->config.streamed)
+        end_passing(z, error);
+    if (z->config.params_nvme)
+        eng_params_end(z, error);
+    if (z->config.grads_nvme)
+        eng_sums_update_end(z, error);
+    eng_tier_pass_end(z, error->result, error);
+}
+
+zero_result eng_tier_update(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    const size_t sections = z->layout.section_count;
+    const uint64_t began = base_clock_ns();
+    zero_result r = ZERO_OK;
+    if (eng_tier_leave_point(z, &error))
+        return eng_fail_from(z, &error);
+    if (!tier->updating) {
+        r = eng_slots_keep(z);
+        choose_tiles(z, goes_up(z, z->updates));
+        begin(z);
+    }
+    // All ranks publish in one order. What a save had still to read of an announced step comes
+    // last, upwards, and so some sections that are complete are published behind the last tile. An
+    // order by what is complete the ranks would have to agree on, whose saves are at different
+    // tiles; and the next step's gathers wait no longer than without a save, which reads ahead of
+    // the update.
+    for (size_t i = 0; !r && !error.result && i < sections; i++) {
+        const size_t s = tier->up ? i : sections - 1 - i;
+        if (!z->io[s].trains)
+            continue;
+        while (tier->left[s] > 0 && !update_next_tile(z, &error))
+            ;
+        if (!error.result)
+            r = eng_publish_start(z, s);
+    }
+    // Of a group all tiles are gone through: those behind the last that trains may share its
+    // strips.
+    while (!r && !error.result && tier->updated < tier->chosen && !update_next_tile(z, &error))
+        ;
+    end(z, &error);
+    if (!r && !error.result)
+        eng_slots_kept(z);
+    if (tier->chosen > 0)
+        stop_clock(tier, began);
+    return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ before zero_step() */
+
+void eng_tier_announce(zero_ctx *z)
+{
+    // Sums in a file are read from there, in the order of tiles, when all of them are; and a device
+    // that updates does so behind its verdict.
+    if (!z->tier || z->config.grads_nvme || z->config.streamed)
+        return;
+    // The order of hand-overs has one direction only: what a step leaves in memory, the tiles that
+    // were due last, is what the next one needs last. To begin with it would be to wait for the end
+    // of the backward pass, which is what the announcement is to avoid. Where nothing is due before
+    // zero_step() updates alternate as all others.
+    const bool early = eng_ahead_possible(z);
+    choose_tiles(z, !early && goes_up(z, z->updates + 1));
+    if (early)
+        sort_tiles(z);
+    begin(z);
+}
+
+/** Whether all a tile is updated with is there, on this rank, and nobody reads what is written
+ * over. Every rank has handed it over then, so all have recorded the step before. */
+static bool is_summed(const zero_ctx *z, size_t tile)
+{
+    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        const size_t s = z->tier->tiles.pieces[i].section;
+        const struct eng_section_io *io = &z->io[s];
+        const zero_unit unit = z->layout.sections[s].unit;
+        if (waits_for(z, s) && (!eng_ahead_closed(z, unit) || eng_device_waits(z, unit)))
+            return false;
+        if (io->trains &&
+            (!eng_ahead_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
+            return false;
+    }
+    return true;
+}
+
+/** Whether the next tile can be updated without waiting for anything but room for its working
+ * copies, where these have several strips; and without losing what the job before has left, which
+ * is zero_step()'s decision. */
+static bool is_ready(const zero_ctx *z)
+{
+    const struct eng_tier *tier = z->tier;
+    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
+        return false;
+    const size_t tile = tier->order[tier->updated];
+    return is_summed(z, tile) && off_stream_ready(tier->stream) && eng_save_has_read(z, tile) &&
+           (!z->config.params_nvme || eng_params_ready(z, tile));
+}
+
+zero_result eng_tier_update_ahead(zero_ctx *z)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    if (!tier || !tier->updating)
+        return ZERO_OK;
+    const uint64_t began = base_clock_ns();
+    while (!r && is_ready(z))
+        r = update_next_tile(z, &error);
+    tier->compression.spent_ns += base_clock_ns() - began;
+    if (!r)
+        return ZERO_OK;
+    end(z, &error);
+    return eng_fail_from(z, &error);
+}

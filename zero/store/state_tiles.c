@@ -1,0 +1,182 @@
+#include "zero/store/state_tiles.h"
+
+#include "base/arena.h"
+
+#include <string.h>
+
+/** Of tiles that are smaller than those of the default size, and of larger ones at least. */
+enum { SMALL_IN_MEMORY = 32, SMALL_UNDER_WAY = 8, LARGE_IN_MEMORY = 16 };
+
+size_t eng_tiles_in_memory(size_t tile_bytes)
+{
+    const size_t fit = (size_t)ENG_TILES_IN_MEMORY * ENG_TRANSFER_BYTES / tile_bytes;
+    if (tile_bytes < ENG_TRANSFER_BYTES)
+        return SMALL_IN_MEMORY;
+    return fit > LARGE_IN_MEMORY ? fit : LARGE_IN_MEMORY;
+}
+
+unsigned eng_transfers_under_way(size_t tile_bytes)
+{
+    return tile_bytes < ENG_TRANSFER_BYTES ? SMALL_UNDER_WAY : ENG_TILES_UNDER_WAY;
+}
+
+/** Where the next piece goes; without tables pieces and tiles are only counted. */
+struct cutter {
+    struct eng_tiles *tiles;
+    size_t tile_bytes;
+    size_t pieces, count; /**< so far; tiles include the one that is being filled */
+    size_t used;          /**< bytes of that one */
+};
+
+static void next_tile(struct cutter *cutter)
+{
+    struct eng_tiles *tiles = cutter->tiles;
+    if (tiles->of_tile)
+        tiles->of_tile[cutter->count].first = cutter->pieces;
+    cutter->count++;
+    cutter->used = 0;
+}
+
+static void add_piece(struct cutter *cutter, const struct eng_piece *piece, size_t bytes)
+{
+    struct eng_tiles *tiles = cutter->tiles;
+    const size_t tile = cutter->count - 1;
+    if (tiles->pieces) {
+        tiles->pieces[cutter->pieces] = *piece;
+        tiles->of_tile[tile].count++;
+        tiles->bytes[tile] += bytes;
+        if (tiles->bytes[tile] > tiles->largest)
+            tiles->largest = tiles->bytes[tile];
+        if (tiles->of_section[piece->section].count++ == 0)
+            tiles->of_section[piece->section].first = cutter->pieces;
+    }
+    cutter->pieces++;
+    cutter->used += bytes;
+}
+
+static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
+                        const struct eng_placement *placement, size_t s, zero_dtype moment_dtype)
+{
+    const struct eng_section *section = &layout->sections[s];
+    const struct eng_section_place *place = &placement->sections[s];
+    struct eng_piece piece = {
+        .section = s,
+        .first = place->state_first,
+        .weight_size = place->master ? sizeof(float) : eng_dtype_size(section->dtype),
+        .moment_size = eng_dtype_size(moment_dtype),
+        .moments = section->frozen ? 0 : section->moments,
+        .never_negative = section->never_negative,
+    };
+    const size_t granule =
+        ENG_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
+    for (size_t left = place->state_granules; left > 0; left -= piece.granules) {
+        if (cutter->used + granule > cutter->tile_bytes && cutter->used > 0)
+            next_tile(cutter);
+        const size_t room = (cutter->tile_bytes - cutter->used) / granule;
+        piece.granules = room == 0 ? 1 : left < room ? left : room;
+        piece.tile = cutter->count - 1;
+        piece.offset = cutter->used;
+        add_piece(cutter, &piece, piece.granules * granule);
+        piece.first += piece.granules;
+    }
+}
+
+/** Cuts all sections that train, or all that are frozen, from a tile of their own on. */
+static void cut_sections(struct cutter *cutter, const struct eng_layout *layout,
+                         const struct eng_placement *placement, bool frozen,
+                         zero_dtype moment_dtype)
+{
+    next_tile(cutter);
+    for (size_t s = 0; s < layout->section_count; s++)
+        if (layout->sections[s].frozen == frozen)
+            cut_section(cutter, layout, placement, s, moment_dtype);
+    if (cutter->used == 0)
+        cutter->count--;
+}
+
+static void cut(struct eng_tiles *tiles, const struct eng_layout *layout,
+                const struct eng_placement *placement, zero_dtype moment_dtype, size_t tile_bytes)
+{
+    struct cutter cutter = {.tiles = tiles, .tile_bytes = tile_bytes};
+    cut_sections(&cutter, layout, placement, false, moment_dtype);
+    tiles->training = cutter.count;
+    cut_sections(&cutter, layout, placement, true, moment_dtype);
+    tiles->count = cutter.count;
+    tiles->piece_count = cutter.pieces;
+}
+
+zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *layout,
+                           const struct eng_placement *placement, zero_dtype moment_dtype,
+                           size_t tile_bytes, size_t in_group, struct base_error *error)
+{
+    *tiles = (struct eng_tiles){.in_group = in_group};
+    cut(tiles, layout, placement, moment_dtype, tile_bytes);
+    tiles->pieces = base_calloc(tiles->piece_count, sizeof *tiles->pieces);
+    tiles->of_section = base_calloc(layout->section_count, sizeof *tiles->of_section);
+    tiles->of_tile = base_calloc(tiles->count + 1, sizeof *tiles->of_tile);
+    tiles->bytes = base_calloc(tiles->count + 1, sizeof *tiles->bytes);
+    if (!tiles->pieces || !tiles->of_section || !tiles->of_tile || !tiles->bytes) {
+        const size_t count = tiles->count;
+        eng_tiles_free(tiles);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the table of %zu tiles", count);
+    }
+    cut(tiles, layout, placement, moment_dtype, tile_bytes);
+    return ZERO_OK;
+}
+
+void eng_tiles_free(struct eng_tiles *tiles)
+{
+    base_free(tiles->pieces);
+    base_free(tiles->of_section);
+    base_free(tiles->of_tile);
+    base_free(tiles->bytes);
+    *tiles = (struct eng_tiles){.count = 0};
+}
+
+size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout)
+{
+    return tiles->piece_count * sizeof *tiles->pieces +
+           layout->section_count * sizeof *tiles->of_section +
+           (tiles->count + 1) * (sizeof *tiles->of_tile + sizeof *tiles->bytes);
+}
+
+struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
+{
+    const size_t begin = tile < tiles->training ? 0 : tiles->training;
+    const size_t end = tile < tiles->training ? tiles->training : tiles->count;
+    const size_t first = begin + (tile - begin) / tiles->in_group * tiles->in_group;
+    return (struct eng_piece_run){
+        .first = first,
+        .count = end - first < tiles->in_group ? end - first : tiles->in_group,
+    };
+}
+
+struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule)
+{
+    const struct eng_piece_run run = tiles->of_section[section];
+    size_t low = run.first, high = run.first + run.count;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (tiles->pieces[middle].first <= granule)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &tiles->pieces[low];
+}
+
+size_t eng_tiles_left(const struct eng_tiles *tiles, size_t section, size_t element)
+{
+    const struct eng_piece *piece = eng_tiles_piece(tiles, section, element / ENG_GRANULE);
+    return (piece->first + piece->granules) * ENG_GRANULE - element;
+}
+
+size_t eng_piece_offset(const struct eng_piece *piece, int field, size_t element)
+{
+    const size_t all = piece->granules * ENG_GRANULE;
+    const size_t at = element - piece->first * ENG_GRANULE;
+    if (field == 0)
+        return piece->offset + at * piece->weight_size;
+    return piece->offset + all * piece->weight_size +
+           ((size_t)(field - 1) * all + at) * piece->moment_size;
+}

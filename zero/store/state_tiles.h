@@ -1,0 +1,87 @@
+/**
+ * zero/store/state_tiles.h: how a rank's state is cut into tiles: a pure function of (layout,
+ * placement, precision, tile_bytes, tiles in a group).
+ *
+ * A piece is a run of granules of one section, a tile some pieces one behind the other. In a piece
+ * its fields lie one behind the other, each of all its granules: the weights as
+ * eng_best_weights() has them, then the moments. Pieces are in the order of sections, those that
+ * train before those that are frozen; no tile has both.
+ *
+ * Tiles that follow each other make a group, of one kind, too: what strips (zero/store/strips.h)
+ * are cut from. So tiles are as small as the disk likes them, and strips are not.
+ */
+#ifndef ZERO_STORE_STATE_TILES_H
+#define ZERO_STORE_STATE_TILES_H
+
+#include "zero/model/layout.h"
+#include "zero/model/placement.h"
+
+/** Of a pass through tiles of the default size: how large a transfer of theirs is at most
+ * (offload/io.h), how many are in memory, unless host_bytes says so, and how many are being read,
+ * and written, at a time. Virtual disks may tell of all they have done at once, when nothing is
+ * left to do, and then wait for 0.1 to 0.2 ms. So as many as are read, and as are written, have to
+ * wait for it meanwhile, read before or to be written next, and the more there are the less it
+ * stands still: of what raw I/O gives one has moved 0.96 times as much with 4 of either and 16 in
+ * memory, 0.98 with 8 and 32, 0.99 with 12 and 48, and no more with 15. What is in memory beyond
+ * them makes up for a disk, or an update, that is slow for a while. Of the same bytes in tiles of
+ * 1 MiB it has moved 0.96 times as many. */
+enum { ENG_TRANSFER_BYTES = 2 << 20, ENG_TILES_IN_MEMORY = 48, ENG_TILES_UNDER_WAY = 12 };
+
+/** The same of tiles of another size: of larger ones as many bytes in memory, but 16 tiles at
+ * least, and as many transfers under way; of smaller ones, which are for who has little memory, 32
+ * tiles and 8 of either. More of these would not make up for their size: 64 KiB tiles were 0.6
+ * times as fast as 256 KiB ones with 4 of either and with 12. */
+size_t eng_tiles_in_memory(size_t tile_bytes);
+unsigned eng_transfers_under_way(size_t tile_bytes);
+
+struct eng_piece {
+    size_t section;
+    size_t first, granules; /**< of the section */
+    size_t tile;
+    size_t offset;                  /**< byte of its weights in the tile */
+    size_t weight_size;             /**< bytes of an element's weight, */
+    size_t moment_size;             /**< and of each moment, */
+    int moments;                    /**< of which there are so many */
+    unsigned never_negative;        /**< as of its section */
+    size_t first_segment, segments; /**< that update it: update.c */
+};
+
+/** Some that follow each other: pieces, tiles, or strips. */
+struct eng_piece_run {
+    size_t first, count;
+};
+
+struct eng_tiles {
+    struct eng_piece *pieces; /**< tile by tile */
+    size_t piece_count;
+    struct eng_piece_run *of_section; /**< parallel to the layout's */
+    struct eng_piece_run *of_tile;
+    size_t *bytes;          /**< of each tile */
+    size_t count, training; /**< tiles; those that train are the first */
+    size_t in_group;        /**< the last group of either kind may have fewer */
+    size_t largest;         /**< bytes of the largest */
+};
+
+/** Cuts the state of the rank whose placement it is into tiles of at most `tile_bytes`, or of one
+ * granule where that is more, with `in_group` of them in a group. ZERO_E_NOMEM: *tiles is empty. */
+zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *layout,
+                           const struct eng_placement *placement, zero_dtype moment_dtype,
+                           size_t tile_bytes, size_t in_group, struct base_error *error);
+void eng_tiles_free(struct eng_tiles *tiles);
+
+/** Bytes of the tables. */
+size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout);
+
+/** The tiles of the group that a tile is in. */
+struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile);
+
+/** The piece that has a granule of a section; the placement must have it. */
+struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule);
+
+/** Elements of its piece from element `element` of a section on. */
+size_t eng_tiles_left(const struct eng_tiles *tiles, size_t section, size_t element);
+
+/** Byte of the tile where field `field` (0: weights, 1 + k: moment k) of a piece's element lies. */
+size_t eng_piece_offset(const struct eng_piece *piece, int field, size_t element);
+
+#endif

@@ -1,0 +1,188 @@
+#include "zero/store/strip_file.h"
+
+#include "base/arena.h"
+#include "offload/io/engine.h"
+#include "zero/store/nvme_tier.h"
+
+#include <assert.h>
+
+// Beside the tiles' own queue, which keeps the disk busy, 8 MiB under way do for each of these; one
+// that goes in one direction alone has the credits of both.
+enum {
+    LEAST_BUFFERS = 2,
+    HELPERS = 1,
+    CREDITS = (8 << 20) / OFF_USUAL_TRANSFER,
+};
+
+static size_t at_once(size_t wanted, const struct eng_strips *strips)
+{
+    const size_t some = strips->count < wanted ? strips->count : wanted;
+    return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
+}
+
+static struct off_slots_config slots_config(const zero_ctx *z, const struct eng_strips *strips)
+{
+    return (struct off_slots_config){
+        .path = z->config.nvme_dir,
+        .tiles = strips->count,
+        .tile_bytes = strips->bytes,
+        .in_place = true,
+    };
+}
+
+static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips,
+                                              size_t buffers)
+{
+    return (struct off_stream_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = at_once(buffers, strips),
+        .credits = {CREDITS, CREDITS},
+        .timeout_s = z->config.timeout_s,
+        .helpers = HELPERS,
+    };
+}
+
+static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips,
+                                                size_t buffers)
+{
+    return (struct off_shuttle_config){
+        .engine = off_engine_find(z->config.io),
+        .tiles = strips->count,
+        .buffers = at_once(buffers, strips),
+        .credits = {CREDITS, CREDITS},
+        .timeout_s = z->config.timeout_s,
+    };
+}
+
+void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
+                          const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
+                          struct eng_file_needs *file, size_t *tables)
+{
+    *tables += eng_strips_bytes(strips, &z->layout, tiles) + (strips->count + 1) * sizeof(size_t);
+    if (strips->count == 0)
+        return;
+    const struct off_slots_config slots = slots_config(z, strips);
+    const struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    const struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    const struct off_stream_memory pass = off_stream_memory(&stream, strips->largest);
+    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
+    file->bytes += off_slots_file_bytes(&slots);
+    file->memory += pass.buffers + moves.buffers;
+    *tables += off_slots_memory(&slots) + pass.tables + moves.tables;
+}
+
+zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
+                                struct eng_strip_buffers buffers, struct base_error *error)
+{
+    const struct eng_strips *strips = &file->strips;
+    const struct off_slots_config slots = slots_config(z, strips);
+    struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    int recorded;
+    file->order = base_calloc(strips->count + 1, sizeof *file->order);
+    if (!file->order)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the order of %zu strips",
+                         strips->count);
+    if (strips->count == 0)
+        return ZERO_OK;
+    zero_result r = off_slots_open(&file->slots, &slots, &recorded, error);
+    stream.slots = shuttle.slots = file->slots;
+    if (!r)
+        r = off_stream_create(&file->stream, &stream, error);
+    return r ? r : off_shuttle_create(&file->shuttle, &shuttle, error);
+}
+
+struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
+{
+    struct off_io_counts counts = {.commits = 0};
+    if (file->stream)
+        counts = off_stream_counts(file->stream).io;
+    if (!file->shuttle)
+        return counts;
+    const struct off_io_counts moves = off_shuttle_counts(file->shuttle).io;
+    off_io_counts_add(&counts, &moves);
+    return counts;
+}
+
+void eng_strip_file_close(struct eng_strip_file *file)
+{
+    off_shuttle_destroy(file->shuttle);
+    off_stream_destroy(file->stream);
+    off_slots_close(file->slots, true);
+    eng_strips_free(&file->strips);
+    base_free(file->order);
+}
+
+/* ------------------------------------------------------------------ passes */
+
+/** Appends a tile's strips to so many, but for one that goes on from the tile before. */
+static size_t add_strips(const zero_ctx *z, struct eng_strip_file *file, size_t tile, size_t count,
+                         eng_strip_wanted_fn wanted)
+{
+    const struct eng_piece_run run = file->strips.of_tile[tile];
+    for (size_t i = 0; i < run.count; i++) {
+        const size_t strip = run.first + (z->tier->up ? i : run.count - 1 - i);
+        const bool goes_on = count > 0 && file->order[count - 1] == strip;
+        if (!goes_on && (!wanted || wanted(z, &file->strips.list[strip])))
+            file->order[count++] = strip;
+    }
+    return count;
+}
+
+void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
+                          eng_strip_wanted_fn wanted, bool makes)
+{
+    size_t count = 0;
+    file->makes = makes;
+    if (!file->stream)
+        return;
+    for (size_t i = 0; i < tiles; i++)
+        count = add_strips(z, file, z->tier->order[i], count, wanted);
+    if (makes)
+        off_stream_begin_anew(file->stream, file->order, count);
+    else
+        off_stream_begin(file->stream, file->order, count);
+}
+
+static bool has(const struct eng_strip_file *file, size_t piece)
+{
+    const struct eng_strip *strip = &file->strips.list[file->strip.number];
+    return file->at_strip && piece >= strip->first_piece &&
+           piece < strip->first_piece + strip->pieces;
+}
+
+bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece)
+{
+    return !file->stream || has(file, piece) || off_stream_ready(file->stream);
+}
+
+static void leave(struct eng_strip_file *file)
+{
+    if (file->at_strip)
+        off_stream_put(file->stream, &file->strip, file->makes);
+    file->at_strip = false;
+}
+
+zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,
+                                 struct base_error *error)
+{
+    if (!has(file, piece)) {
+        leave(file);
+        const zero_result r = off_stream_next(file->stream, &file->strip, error);
+        if (r)
+            return r;
+        file->at_strip = true;
+        assert(has(file, piece));
+    }
+    *bytes = (unsigned char *)file->strip.memory + file->strips.offset_of_piece[piece];
+    return ZERO_OK;
+}
+
+zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error)
+{
+    if (!file->stream)
+        return ZERO_OK;
+    leave(file);
+    return off_stream_end(file->stream, error);
+}

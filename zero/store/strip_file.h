@@ -1,0 +1,70 @@
+/**
+ * zero/store/strip_file.h: strips (zero/store/strips.h) in a file of their own, which has no name
+ * and nothing to come back at.
+ *
+ * Passes go through those of the tiles that are in memory, in the tiles' order (offload/stream.h),
+ * piece by piece; single ones are moved at any other time (offload/shuttle.h).
+ */
+#ifndef ZERO_STORE_STRIP_FILE_H
+#define ZERO_STORE_STRIP_FILE_H
+
+#include "offload/shuttle.h"
+#include "offload/slots.h"
+#include "offload/stream.h"
+#include "zero/core/context.h"
+#include "zero/store/strips.h"
+
+struct eng_strip_file {
+    struct eng_strips strips;
+    struct off_slots *slots; /**< NULL, like the two below: there are no strips */
+    struct off_stream *stream;
+    struct off_shuttle *shuttle;
+    size_t *order; /**< strips of the pass under way */
+    bool makes;    /**< it makes them, instead of reading them */
+    bool at_strip; /**< it is at one: */
+    struct off_tile strip;
+};
+
+/** Strips in memory at once: of a pass, and of moves. */
+struct eng_strip_buffers {
+    size_t pass, moves;
+};
+
+/** Adds what a file of these strips takes to *file, but for what steps move, and its tables to
+ * *tables; tiles: those of the strips. */
+void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
+                          const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
+                          struct eng_file_needs *file, size_t *tables);
+
+/** Opens the file of file->strips. Errors as of off_slots_open(), off_stream_create() and
+ * off_shuttle_create(); close follows in any case. */
+zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
+                                struct eng_strip_buffers buffers, struct base_error *error);
+/** Frees the strips, too. */
+void eng_strip_file_close(struct eng_strip_file *file);
+
+/** What passes and moves have done so far, together. */
+struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file);
+
+/** Whether a pass goes through a strip. */
+typedef bool (*eng_strip_wanted_fn)(const zero_ctx *z, const struct eng_strip *strip);
+
+/**
+ * Begins a pass through the strips of the first `tiles` tiles of tier->order, to read them, or to
+ * make all of them anew. Of a group there are all tiles or none, one after the other; from the
+ * first to the last if tier->up, else the other way, as with the pieces of each. wanted NULL: all
+ * of them.
+ */
+void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t tiles,
+                          eng_strip_wanted_fn wanted, bool makes);
+/** Whether the strip that the pass is at has a piece, or else the next one can be had without
+ * waiting. */
+bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece);
+/** Where the next piece of the pass that is in a strip has its bytes, until the next call. Errors
+ * as of off_stream_next(). */
+zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,
+                                 struct base_error *error);
+/** Ends it, with all written. Errors as of off_stream_end(). */
+zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error);
+
+#endif

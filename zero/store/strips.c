@@ -1,0 +1,120 @@
+#include "zero/store/strips.h"
+
+#include "base/arena.h"
+
+/** Where the next piece goes; without tables strips are only counted. */
+struct cutter {
+    struct eng_strips *strips;
+    const struct eng_layout *layout;
+    size_t count;
+    bool ended; /**< the next piece begins a strip */
+};
+
+/** One more strip in a run, whose first one it may be. */
+static void count_strip(struct eng_piece_run *run, size_t strip)
+{
+    if (run->count++ == 0)
+        run->first = strip;
+}
+
+static void begin_strip(struct cutter *cutter, const struct eng_tiles *tiles, size_t first_piece)
+{
+    struct eng_strips *strips = cutter->strips;
+    const struct eng_section *section =
+        &cutter->layout->sections[tiles->pieces[first_piece].section];
+    const size_t strip = cutter->count++;
+    cutter->ended = false;
+    if (!strips->list)
+        return;
+    strips->list[strip] = (struct eng_strip){.unit = section->unit, .first_piece = first_piece};
+    count_strip(section->frozen ? &strips->frozen_of_unit[section->unit]
+                                : &strips->of_unit[section->unit],
+                strip);
+}
+
+static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size_t piece,
+                      size_t bytes)
+{
+    struct eng_strips *strips = cutter->strips;
+    const size_t number = cutter->count - 1;
+    if (!strips->list)
+        return;
+    struct eng_strip *strip = &strips->list[number];
+    struct eng_piece_run *of_tile = &strips->of_tile[tiles->pieces[piece].tile];
+    if (of_tile->count == 0 || of_tile->first + of_tile->count - 1 < number)
+        count_strip(of_tile, number);
+    strips->offset_of_piece[piece] = strip->bytes;
+    strip->pieces++;
+    strip->bytes += bytes;
+    strips->bytes[number] = strip->bytes;
+    if (strip->bytes > strips->largest)
+        strips->largest = strip->bytes;
+}
+
+/** Whether a piece and the one before it may be in one strip. */
+static bool go_together(const struct eng_layout *layout, const struct eng_tiles *tiles,
+                        const struct eng_piece *piece)
+{
+    const struct eng_piece *before = piece - 1;
+    return eng_tiles_group(tiles, before->tile).first ==
+               eng_tiles_group(tiles, piece->tile).first &&
+           layout->sections[before->section].unit == layout->sections[piece->section].unit;
+}
+
+static void cut(struct eng_strips *strips, const struct eng_layout *layout,
+                const struct eng_tiles *tiles, eng_piece_bytes_fn bytes_of, const void *user)
+{
+    struct cutter cutter = {.strips = strips, .layout = layout, .ended = true};
+    for (size_t i = 0; i < tiles->piece_count; i++) {
+        const size_t bytes = bytes_of(user, &tiles->pieces[i]);
+        if (bytes > 0 && (cutter.ended || !go_together(layout, tiles, &tiles->pieces[i])))
+            begin_strip(&cutter, tiles, i);
+        if (bytes > 0)
+            add_piece(&cutter, tiles, i, bytes);
+        else
+            cutter.ended = true;
+    }
+    strips->count = cutter.count;
+}
+
+zero_result eng_strips_make(struct eng_strips *strips, const struct eng_layout *layout,
+                            const struct eng_tiles *tiles, eng_piece_bytes_fn bytes_of,
+                            const void *user, struct base_error *error)
+{
+    *strips = (struct eng_strips){.count = 0};
+    cut(strips, layout, tiles, bytes_of, user);
+    const size_t count = strips->count;
+    strips->bytes = base_calloc(count + 1, sizeof *strips->bytes);
+    strips->of_tile = base_calloc(tiles->count + 1, sizeof *strips->of_tile);
+    strips->of_unit = base_calloc(layout->unit_count, sizeof *strips->of_unit);
+    strips->frozen_of_unit = base_calloc(layout->unit_count, sizeof *strips->frozen_of_unit);
+    strips->offset_of_piece = base_calloc(tiles->piece_count + 1, sizeof *strips->offset_of_piece);
+    strips->list = base_calloc(count + 1, sizeof *strips->list);
+    if (!strips->bytes || !strips->of_tile || !strips->of_unit || !strips->frozen_of_unit ||
+        !strips->offset_of_piece || !strips->list) {
+        eng_strips_free(strips);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the table of %zu strips", count);
+    }
+    cut(strips, layout, tiles, bytes_of, user);
+    return ZERO_OK;
+}
+
+void eng_strips_free(struct eng_strips *strips)
+{
+    base_free(strips->list);
+    base_free(strips->bytes);
+    base_free(strips->of_tile);
+    base_free(strips->of_unit);
+    base_free(strips->frozen_of_unit);
+    base_free(strips->offset_of_piece);
+    *strips = (struct eng_strips){.count = 0};
+}
+
+size_t eng_strips_bytes(const struct eng_strips *strips, const struct eng_layout *layout,
+                        const struct eng_tiles *tiles)
+{
+    return (strips->count + 1) * (sizeof *strips->list + sizeof *strips->bytes) +
+           (tiles->count + 1) * sizeof *strips->of_tile +
+           layout->unit_count * (sizeof *strips->of_unit + sizeof *strips->frozen_of_unit) +
+           (tiles->piece_count + 1) * sizeof *strips->offset_of_piece;
+}
