@@ -6,6 +6,7 @@
 #include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
 #include "zero/exec/device_parts.h"
+#include "zero/store/host_memory.h"
 
 #include <math.h>
 #include <setjmp.h>

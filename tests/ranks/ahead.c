@@ -2,6 +2,7 @@
  * read weights that may be changing, and writes none that somebody reads. */
 #include "tests/ranks/toy.h"
 #include "zero/core/context.h"
+#include "zero/store/host_memory.h"
 
 #include "base/fault.h"
 

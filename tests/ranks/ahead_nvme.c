@@ -4,6 +4,7 @@
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
+#include "zero/step/fused.h"
 #include "zero/store/nvme_tier.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
 #include "zero/core/context.h"
+#include "zero/store/host_memory.h"
 
 #include <jansson.h>
 #include <malloc.h>

@@ -1,7 +1,13 @@
+#include "zero/api/commit.h"
 #include "zero/api/compare.h"
+#include "zero/core/api_call.h"
+#include "zero/core/telemetry.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/step_outcome.h"
+#include "zero/step/update.h"
+#include "zero/store/host_memory.h"
+#include "zero/store/master_weights.h"
 
 #include "base/file.h"
 #include "base/size_limit.h"

@@ -1,5 +1,6 @@
 // Whether all ranks registered the same model, and where they did not.
 #include "zero/api/compare.h"
+#include "zero/core/api_call.h"
 
 #include "base/arena.h"
 #include "base/text.h"

@@ -5,6 +5,8 @@
 // order: so each rank asks for one granule of each slice again, in another order.
 
 #include "zero/api/compare.h"
+#include "zero/core/api_call.h"
+#include "zero/store/master_weights.h"
 
 #include "base/arena.h"
 #include "base/bfloat16.h"

@@ -1,6 +1,13 @@
+#include "zero/api/open_close.h"
+#include "zero/api/commit.h"
 #include "zero/config/versioned.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/stop.h"
+#include "zero/core/telemetry.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/zero_step.h"
+#include "zero/store/host_memory.h"
 #include "zero/store/host_visit.h"
 
 #include "base/arena.h"

@@ -1,7 +1,9 @@
 // <zero/collectives.h>: a thin layer over collectives/comm.h. It checks arguments, keeps messages,
 // and finds the place in the job as zero_open() does.
 
+#include "zero/api/open_close.h"
 #include "zero/collectives.h"
+#include "zero/core/api_call.h"
 
 #include "base/arena.h"
 #include "base/fault.h"

@@ -1,6 +1,8 @@
 // Entering and leaving a public call, and what happens when one fails.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
 
 #include "base/clock.h"
 #include "base/forked.h"

@@ -2,6 +2,7 @@
 // with the scalars that end a step, or a micro-batch of an evaluation, so that all ranks learn them
 // at one place.
 
+#include "zero/core/api_call.h"
 #include "zero/core/stop.h"
 
 bool eng_stop_asked(const zero_ctx *z)

@@ -1,6 +1,7 @@
 // Signals that ask the job to stop. A disposition is the process's, so what is known of them is
 // kept once a process, whatever contexts it has.
 
+#include "zero/core/api_call.h"
 #include "zero/core/stop.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 // What zero-run sees of a context: where its time goes, and how far it is.
 
+#include "zero/core/telemetry.h"
 #include "collectives/control/control.h"
 #include "zero/core/context.h"
 

@@ -12,7 +12,11 @@
 //
 // Source: the memcheck backends of libCEED, which hand out copies and spoil them afterwards.
 
+#include "zero/debug/paranoid.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/param/borrow.h"
+#include "zero/param/gather.h"
 
 #include "base/arena.h"
 #include "base/text.h"

@@ -5,6 +5,7 @@
 // action that was there before, which is there again while none is.
 
 #include "zero/core/context.h"
+#include "zero/debug/paranoid.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,10 @@
 // are those of the first round; at the end of the step all ranks compare all pairs. Where a device
 // adds gradients up it hashes them, too.
 
+#include "zero/debug/verify_micro.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/param/frozen.h"
 
 #include "base/arena.h"
 

@@ -2,6 +2,8 @@
 // passes through the device (tiles.c), no run has elements of two tiles.
 
 #include "zero/exec/device_parts.h"
+#include "zero/param/frozen.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

@@ -3,7 +3,12 @@
 // host prepares the update for every number it may turn out to have.
 
 #include "zero/exec/device_parts.h"
+#include "zero/link/publish.h"
+#include "zero/step/fused.h"
+#include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
+#include "zero/step/update.h"
+#include "zero/step/zero_step.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 // reduction=native: a rank adds its micro-batches up in the unit's own gradient slot, in the
 // gradient's dtype; the sum travels in the last one.
 
+#include "zero/exec/local_accumulation.h"
 #include "zero/core/context.h"
 
 bool eng_native_adds(const zero_ctx *z)

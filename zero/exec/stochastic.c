@@ -3,6 +3,8 @@
 // unit in their last place is not lost but added with its probability.
 
 #include "zero/core/context.h"
+#include "zero/step/update.h"
+#include "zero/store/host_memory.h"
 
 #include <string.h>
 

@@ -3,6 +3,9 @@
 // waits for its ticket; the host waits for neither.
 
 #include "zero/exec/device_parts.h"
+#include "zero/link/bucket_gather.h"
+#include "zero/step/gradient.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

@@ -1,4 +1,12 @@
+#include "zero/link/publish.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
+#include "zero/debug/paranoid.h"
+#include "zero/link/bucket_gather.h"
+#include "zero/param/borrow.h"
+#include "zero/store/host_memory.h"
+#include "zero/store/master_weights.h"
 
 #include "base/clock.h"
 

@@ -1,6 +1,12 @@
 // The caller's own memory: working copies go to it when they have changed, gradients come from it.
 
+#include "zero/param/borrow.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
+#include "zero/exec/local_accumulation.h"
+#include "zero/link/publish.h"
+#include "zero/step/gradient.h"
 
 #include "base/clock.h"
 

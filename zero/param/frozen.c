@@ -1,7 +1,10 @@
 // Tensors that are not updated: their sections stay where they are, and where they share one with
 // others, their gradients are zeros.
 
+#include "zero/param/frozen.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/step/gradient.h"
 
 #include <string.h>
 

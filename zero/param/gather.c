@@ -1,4 +1,13 @@
+#include "zero/param/gather.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
+#include "zero/debug/paranoid.h"
+#include "zero/link/publish.h"
+#include "zero/param/borrow.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/fused.h"
+#include "zero/store/host_memory.h"
 
 #include "base/clock.h"
 

@@ -1,7 +1,9 @@
 // The order in which a micro-batch gathers: recorded in one, replayed ahead in the next of its
 // kind, be it of a step or of an evaluation.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/param/gather_slots.h"
 
 #include "base/arena.h"
 

@@ -1,6 +1,8 @@
 // The slots that gathered units live in: what is where, what is on its way, what goes first.
 
+#include "zero/param/gather_slots.h"
 #include "zero/core/context.h"
+#include "zero/link/bucket_gather.h"
 
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {

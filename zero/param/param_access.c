@@ -1,6 +1,11 @@
 // Parts of one tensor, read and written between steps.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/gradient.h"
+#include "zero/store/master_weights.h"
 
 #include "base/hash.h"
 

@@ -1,4 +1,7 @@
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/fused.h"
 
 #include "base/clock.h"
 

@@ -1,5 +1,6 @@
 // Several calls of a unit in one: what is gathered or opened, and where it is.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
 
 #include <string.h>

@@ -1,5 +1,11 @@
+#include "zero/param/whole_tensors.h"
 #include "checkpoint/safetensors.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/gradient.h"
+#include "zero/store/master_weights.h"
 
 #include "base/arena.h"
 #include "base/text.h"

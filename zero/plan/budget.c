@@ -1,7 +1,13 @@
 // What each rank needs: the same functions whether the world is there or only planned.
 
 #include "zero/plan/budget.h"
+#include "zero/api/commit.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/exec/local_accumulation.h"
+#include "zero/param/whole_tensors.h"
+#include "zero/step/batch_size.h"
+#include "zero/store/host_memory.h"
 
 #include "zero/store/host_visit.h"
 

@@ -1,6 +1,8 @@
 // Whether the host has what its ranks need: all of them together, for what limits all of them.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/debug/paranoid.h"
 #include "zero/plan/budget.h"
 
 #include "base/arena.h"

@@ -1,4 +1,5 @@
 #include "zero/plan/updater_choice.h"
+#include "zero/core/api_call.h"
 
 #include "collectives/device.h"
 #include "zero/core/context.h"

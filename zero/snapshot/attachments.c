@@ -1,4 +1,7 @@
+#include "zero/api/commit.h"
+#include "zero/core/api_call.h"
 #include "zero/snapshot/snapshot.h"
+#include "zero/step/gradient.h"
 
 #include "base/arena.h"
 #include "checkpoint/digest.h"

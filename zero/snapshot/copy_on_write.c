@@ -1,6 +1,7 @@
 // What a save makes changes of the state wait for.
 
 #include "zero/snapshot/save_parts.h"
+#include "zero/step/batch_size.h"
 
 #include "base/clock.h"
 

@@ -1,4 +1,6 @@
+#include "zero/core/api_call.h"
 #include "zero/snapshot/snapshot.h"
+#include "zero/step/gradient.h"
 
 #include "base/arena.h"
 #include "checkpoint/digest.h"

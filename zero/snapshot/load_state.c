@@ -2,8 +2,14 @@
 // whether they have all been read.
 
 #include "zero/config/versioned.h"
+#include "zero/core/api_call.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/gradient.h"
+#include "zero/store/master_weights.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

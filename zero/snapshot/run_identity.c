@@ -1,6 +1,7 @@
 // Whose checkpoints this context saves, and beside whose it may. Ranks have the same answers; rank
 // 0 alone looks at directories.
 
+#include "zero/core/api_call.h"
 #include "zero/snapshot/snapshot.h"
 
 #include "base/arena.h"

@@ -2,9 +2,12 @@
 // go through the same phases at the same steps.
 
 #include "zero/config/versioned.h"
+#include "zero/core/api_call.h"
 #include "zero/plan/budget.h"
 #include "zero/plan/plan.h"
 #include "zero/snapshot/save_parts.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/gradient.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

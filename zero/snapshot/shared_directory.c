@@ -1,5 +1,6 @@
 // A directory that ranks of several hosts write to, or read, is to be the same for all of them.
 
+#include "zero/core/api_call.h"
 #include "zero/snapshot/snapshot.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 #include "zero/snapshot/snapshot.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

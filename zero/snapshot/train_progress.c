@@ -1,3 +1,4 @@
+#include "zero/param/frozen.h"
 #include "zero/snapshot/snapshot.h"
 
 #include "base/arena.h"

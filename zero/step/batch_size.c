@@ -1,6 +1,9 @@
 // The number of micro-batches a step, changed between steps.
 
+#include "zero/step/batch_size.h"
+#include "zero/core/api_call.h"
 #include "zero/plan/budget.h"
+#include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
 #include "base/arena.h"

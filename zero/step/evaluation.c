@@ -1,7 +1,11 @@
 // Evaluations: passes without gradients, between two steps.
 
+#include "zero/step/evaluation.h"
+#include "zero/core/api_call.h"
 #include "zero/core/stop.h"
+#include "zero/core/telemetry.h"
 #include "zero/plan/budget.h"
+#include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
 #include "base/arena.h"

@@ -3,7 +3,14 @@
 // tile's sums are complete (tier/update.c). Weights change while ranks still compute: those of a
 // unit when every rank has handed its gradient over and so reads them no more.
 
+#include "zero/step/fused.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/update.h"
+#include "zero/step/zero_step.h"
 
 #include <string.h>
 

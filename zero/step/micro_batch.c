@@ -1,7 +1,12 @@
 // Micro-batches: which one is computed, and what must be true between two.
 
 #include "zero/config/versioned.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/debug/verify_micro.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/evaluation.h"
+#include "zero/step/gradient.h"
 
 int eng_micro_total(const zero_ctx *z)
 {

@@ -1,6 +1,8 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
+#include "zero/core/api_call.h"
 #include "zero/step/step_outcome.h"
+#include "zero/step/zero_step.h"
 
 #include <inttypes.h>
 #include <math.h>

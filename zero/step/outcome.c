@@ -3,7 +3,9 @@
 // value that is not finite ends the context, whatever the policy, before zero_step() has returned
 // and so before a program or a checkpoint can see it.
 
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/store/host_memory.h"
 
 #include <float.h>
 #include <math.h>

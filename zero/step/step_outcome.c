@@ -1,5 +1,10 @@
 #include "zero/step/step_outcome.h"
+#include "zero/core/api_call.h"
 #include "zero/core/stop.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/fused.h"
+#include "zero/step/gradient.h"
+#include "zero/step/zero_step.h"
 
 #include "base/arena.h"
 

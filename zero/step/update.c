@@ -1,4 +1,11 @@
+#include "zero/step/update.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/telemetry.h"
+#include "zero/link/publish.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/gradient.h"
+#include "zero/store/host_memory.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/clock.h"

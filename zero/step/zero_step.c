@@ -1,6 +1,16 @@
+#include "zero/step/zero_step.h"
 #include "zero/config/versioned.h"
+#include "zero/core/api_call.h"
 #include "zero/core/stop.h"
+#include "zero/core/telemetry.h"
+#include "zero/debug/verify_micro.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/fused.h"
+#include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
+#include "zero/step/update.h"
 
 #include "base/clock.h"
 

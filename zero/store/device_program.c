@@ -6,7 +6,12 @@
 // is computed. With reduction=native it is a sum (native.c) that is copied, once a step. Where
 // state is on the device there are no copies: working copies and gradients are the engine's own.
 
+#include "zero/core/api_call.h"
+#include "zero/debug/verify_micro.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/local_accumulation.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather.h"
 #include "zero/step/step_outcome.h"
 
 #include "base/arena.h"

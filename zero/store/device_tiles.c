@@ -8,6 +8,8 @@
 // early, and once more with the rest, if there is any, behind the verdict.
 
 #include "zero/exec/device_parts.h"
+#include "zero/step/fused.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "zero/store/state_tiles.h"

@@ -1,3 +1,10 @@
+#include "zero/store/host_memory.h"
+#include "zero/core/api_call.h"
+#include "zero/debug/paranoid.h"
+#include "zero/debug/verify_micro.h"
+#include "zero/param/frozen.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/evaluation.h"
 #include "zero/step/step_outcome.h"
 #include "zero/store/host_visit.h"
 

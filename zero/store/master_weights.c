@@ -1,4 +1,9 @@
+#include "zero/store/master_weights.h"
+#include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/link/publish.h"
+#include "zero/step/batch_size.h"
+#include "zero/store/host_memory.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "offload/io/engine.h"
+#include "zero/core/api_call.h"
 #include "zero/plan/plan.h"
 #include "zero/store/nvme_tier.h"
 

@@ -1,4 +1,5 @@
 #include "zero/store/nvme_params.h"
+#include "zero/core/api_call.h"
 
 #include "base/arena.h"
 #include "zero/store/nvme_tier.h"

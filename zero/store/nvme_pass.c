@@ -1,3 +1,6 @@
+#include "zero/step/batch_size.h"
+#include "zero/store/host_memory.h"
+#include "zero/store/master_weights.h"
 #include "zero/store/nvme_tier.h"
 
 #include "zero/store/host_visit.h"

@@ -1,5 +1,10 @@
 // What a finished step leaves beside its tiles, and how a job comes back at it.
 
+#include "zero/core/api_call.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/batch_size.h"
+#include "zero/store/master_weights.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/arena.h"

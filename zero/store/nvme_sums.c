@@ -1,4 +1,8 @@
 #include "zero/store/nvme_sums.h"
+#include "zero/core/api_call.h"
+#include "zero/debug/verify_micro.h"
+#include "zero/link/bucket_gather.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "zero/store/nvme_tier.h"

@@ -1,4 +1,6 @@
 #include "zero/store/nvme_tier.h"
+#include "zero/core/api_call.h"
+#include "zero/step/update.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

@@ -30,6 +30,7 @@
 #include "offload/slots.h"
 #include "offload/stream.h"
 #include "zero/core/context.h"
+#include "zero/store/host_memory.h"
 #include "zero/store/nvme_compress.h"
 #include "zero/store/nvme_params.h"
 #include "zero/store/nvme_sums.h"

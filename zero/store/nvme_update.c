@@ -2,6 +2,12 @@
 // a tile are complete, while gradients are still handed over. Nothing that is written counts before
 // the step is recorded.
 
+#include "zero/core/api_call.h"
+#include "zero/link/publish.h"
+#include "zero/param/gather_slots.h"
+#include "zero/step/batch_size.h"
+#include "zero/step/fused.h"
+#include "zero/step/update.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/clock.h"

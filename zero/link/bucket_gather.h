@@ -1,0 +1,19 @@
+/**
+ * zero/link/bucket_gather.h: all-gathers of one bucket of the parameters.
+ */
+#ifndef ZERO_LINK_BUCKET_GATHER_H
+#define ZERO_LINK_BUCKET_GATHER_H
+
+#include "zero/core/context.h"
+
+/** What messages of the transport call a unit. */
+struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit);
+/** All-gathers a section of the parameters in whichever of its two requests is free. Of one that is
+ * staged this rank's run lies in its place in recv. */
+zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
+/** Waits for the last one. */
+zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
+/** Waits until no peer reads what this rank gave to any of them. */
+zero_result eng_section_gather_drain(zero_ctx *z, size_t section);
+
+#endif

@@ -1,0 +1,20 @@
+/**
+ * zero/param/borrow.h: working copies and gradients in memory of the caller.
+ */
+#ifndef ZERO_PARAM_BORROW_H
+#define ZERO_PARAM_BORROW_H
+
+#include "zero/core/context.h"
+
+/** The slice in the caller's memory, NULL if the working copy is the engine's alone. */
+void *eng_borrowed(const zero_ctx *z, const struct eng_slice *slice);
+/** The slice's gradient in the caller's memory, NULL if it is the engine's. */
+void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice);
+/** Copies values that have changed to the caller's memory. */
+void eng_borrow_section(zero_ctx *z, size_t section);
+void eng_borrow_unit(zero_ctx *z, zero_unit unit);
+/** Copies the caller's gradients of a unit to its slot, or adds them where the slot has a sum, and
+ * zeroes them. */
+void eng_take_gradients(zero_ctx *z, zero_unit unit);
+
+#endif

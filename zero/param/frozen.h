@@ -1,0 +1,16 @@
+/**
+ * zero/param/frozen.h: tensors that are not updated at present.
+ */
+#ifndef ZERO_PARAM_FROZEN_H
+#define ZERO_PARAM_FROZEN_H
+
+#include "zero/core/context.h"
+
+/** Whether a tensor is not updated at present. */
+bool eng_frozen(const zero_ctx *z, zero_param param);
+/** Finds anew which sections and units train. */
+void eng_frozen_refresh(zero_ctx *z);
+/** Makes the gradients of frozen tensors zeros where they travel with others. */
+void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient);
+
+#endif
