@@ -43,7 +43,7 @@ static int gpus;
 
 static void *stream_of(const struct place *place, zero_unit unit)
 {
-    return place->streams[(unit + place->steps + place->rank->z->micro + 1) % 2];
+    return place->streams[(unit + place->steps + place->rank->z->micro.index + 1) % 2];
 }
 
 /* ------------------------------------------------------------------ work */

@@ -116,7 +116,7 @@ static bool train_now_and_then(struct team_rank *rank, void *user)
             }
         }
         for (int i = 0; i < rank->z->placement.gather.slot_count && toy.ahead; i++)
-            TEAM_CHECK(!rank->z->gather_slots[i].in_flight);
+            TEAM_CHECK(!rank->z->gathers.slots[i].in_flight);
         TEAM_OK(rank, toy_update(rank, &toy));
     }
     TEAM_OK(rank, zero_fingerprint(rank->z, job->digest[rank->rank]));

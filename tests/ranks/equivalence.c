@@ -80,7 +80,7 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
 static void exceed_caches(zero_ctx *z)
 {
     struct direct *direct = coll_direct_of(z->comm);
-    z->past_caches = true;
+    z->update.past_caches = true;
     direct->core_bytes = direct->cache_bytes = 0;
 }
 

@@ -177,21 +177,22 @@ static bool rows_are_allocated(const zero_ctx *z)
         total += rows[i].mine;
     TEAM_CHECK(z->plan.total.mine == total);
     const struct eng_spread *params = &rows[ENG_FOR_PARAMS];
-    TEAM_CHECK(coll_arena_size(z->params_arena) == (z->config.shared ? params->sum : params->mine));
-    TEAM_CHECK(is_arena(z->grads_arena, rows[ENG_FOR_GRADIENTS].mine));
+    TEAM_CHECK(coll_arena_size(z->memory.params_arena) ==
+               (z->config.shared ? params->sum : params->mine));
+    TEAM_CHECK(is_arena(z->memory.grads_arena, rows[ENG_FOR_GRADIENTS].mine));
     // What is read from a file is read by peers, if it is a working copy, and by nobody, if a sum.
     size_t own =
         rows[ENG_FOR_BLOCKS].mine + rows[ENG_FOR_MOMENTS].mine + rows[ENG_FOR_MASTERS].mine;
     if (z->config.params_nvme)
-        TEAM_CHECK(is_arena(z->slots_arena, rows[ENG_FOR_GATHERED].mine));
+        TEAM_CHECK(is_arena(z->memory.slots_arena, rows[ENG_FOR_GATHERED].mine));
     else
         own += rows[ENG_FOR_GATHERED].mine;
     if (z->config.grads_nvme)
         own += rows[ENG_FOR_SUMS].mine;
     else
-        TEAM_CHECK(is_arena(z->sums_arena, rows[ENG_FOR_SUMS].mine));
-    TEAM_CHECK(z->private_memory.size == own);
-    TEAM_CHECK(z->private_memory.used == z->private_memory.size);
+        TEAM_CHECK(is_arena(z->memory.sums_arena, rows[ENG_FOR_SUMS].mine));
+    TEAM_CHECK(z->memory.private_memory.size == own);
+    TEAM_CHECK(z->memory.private_memory.used == z->memory.private_memory.size);
     struct coll_counters counters;
     coll_counters(z->comm, &counters);
     TEAM_CHECK(rows[ENG_FOR_TRANSPORT].mine == counters.memory_bytes);

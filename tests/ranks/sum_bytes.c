@@ -45,7 +45,7 @@ static bool moved_what_it_should(const zero_ctx *z)
     bytes_of(z, &own, &all);
     TEAM_CHECK(!eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, &error));
     const uint64_t written = needs.files[ENG_FILE_SUMS].written;
-    const uint64_t rounds = (uint64_t)z->micro_count, times = STEPS * UNITS;
+    const uint64_t rounds = (uint64_t)z->micro.count, times = STEPS * UNITS;
     // At either end of what a rank adds to a strip may have more.
     const uint64_t most = own + 2 * STRIP_BYTES < all ? own + 2 * STRIP_BYTES : all;
     TEAM_CHECK(counts.contents[OFF_WRITE] == STEPS * written);

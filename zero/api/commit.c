@@ -248,16 +248,16 @@ static zero_result complete(zero_ctx *z, struct base_error *error)
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = check_precision(&z->config, &z->model, error);
-    return r ? r : eng_policy_resolve(&z->config, &z->model, &z->scale, error);
+    return r ? r : eng_policy_resolve(&z->config, &z->model, &z->stepping.scale, error);
 }
 
 /** The layout, before which nothing is known of what a rank needs. */
 static zero_result make_layout(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
-    z->micro_count = eng_config_rounds(config);
-    z->planned_micro_batches = config->micro_batches;
-    z->planned_blocks = eng_config_may_leave_blocks(config);
+    z->micro.count = eng_config_rounds(config);
+    z->micro.planned = config->micro_batches;
+    z->micro.planned_blocks = eng_config_may_leave_blocks(config);
     zero_result r = check_device(config, &z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);

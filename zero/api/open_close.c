@@ -48,7 +48,7 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
 static zero_result open_parts(zero_ctx *z, struct base_error *error)
 {
     z->log = z->config.log;
-    z->micro = -1;
+    z->micro.index = -1;
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;
     z->kernels = eng_kernels_find(z->config.kernels);
@@ -119,7 +119,7 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
     zero_ctx *z = base_calloc(1, sizeof *z);
     if (!z)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
-    eng_outcome_open(&z->outcome);
+    eng_outcome_open(&z->stepping.outcome);
     const zero_result r = open_context(z, config, error);
     if (r) {
         zero_close(z);
@@ -150,7 +150,7 @@ void zero_close(zero_ctx *z)
     eng_layout_free(&z->layout);
     eng_model_free(&z->model);
     base_free(z->blobs);
-    eng_outcome_close(&z->outcome);
+    eng_outcome_close(&z->stepping.outcome);
     base_free(z);
 }
 

@@ -179,16 +179,98 @@ struct eng_save_status {
     _Atomic uint64_t fingerprint[2];
 };
 
+/** What a rank keeps in memory, from zero_commit() on. */
+struct eng_memory {
+    struct coll_arena *params_arena;  /**< working copies, which peers read */
+    struct coll_arena *grads_arena;   /**< gradients, which peers read */
+    struct coll_arena *sums_arena;    /**< sums, which peers read */
+    struct coll_arena *slots_arena;   /**< gather slots, where buckets are staged */
+    struct base_arena private_memory; /**< what no peer reads */
+    unsigned char *params, *grads;
+    const unsigned char *params_view; /**< params as the program sees them */
+    float *sums, *blocks, *masters;
+    unsigned char *moments, *slots;
+    void *nowhere; /**< see eng_nowhere() */
+};
+
+/** Gathers of units, and their order. */
+struct eng_gathers {
+    struct eng_gather_slot *slots;
+    struct eng_traces step_traces, evaluation_traces;
+    struct eng_traces *traces; /**< those of the micro-batch under way or finished last */
+    size_t replay_at;
+    bool replaying;
+    uint64_t seen;
+    int held_units;
+};
+
+/** Gradients of the step under way. */
+struct eng_gradients {
+    struct eng_grad_slot *slots;
+    uint64_t handed;
+    int open;
+    struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
+    bool squares_overflow;
+    struct eng_bad bad;
+};
+
+/** What finds errors of the program, where the configuration asks for it. */
+struct eng_debug {
+    struct eng_windows param_windows, grad_windows; /**< if paranoid */
+    uint64_t *hashes_mine, *hashes_all;             /**< verify_micro: see verify_micro.c */
+};
+
+/** How this rank updates the state it owns. */
+struct eng_updating {
+    struct eng_segment *segments;
+    size_t *section_segments;   /**< first segment of each section, one more at the end */
+    bool past_caches;           /**< an update goes through more than the caches hold */
+    bool adds_again;            /**< see eng_adds_again() */
+    uint64_t prepared;          /**< number of the update that the scalars are for, from 1 */
+    union eng_scalars *scalars; /**< of the step under way, one a group */
+};
+
+/** New values and sums on their way to the other ranks. */
+struct eng_publication {
+    struct coll_span *all_sums;    /**< stage 0: bytes of each rank's, if all are here; else NULL */
+    struct coll_request sums_read; /**< stage 0: "this rank has read all sums", or fetches them */
+    bool sums_lent;                /**< it was started, and not every rank is known to have */
+    bool grads_lent;               /**< and it means gradient slots, too */
+    struct coll_span *everyone;    /**< a block of every rank, for publications */
+    uint64_t version;              /**< of the parameters: counts publications */
+};
+
+/** The micro-batches of a step or an evaluation. */
+struct eng_micro {
+    int index;           /**< local micro-batch under way or finished last, -1 before the first */
+    int count;           /**< a step and rank */
+    int32_t planned;     /**< V at commit, which memory was decided for */
+    bool planned_blocks; /**< whether memory allows blocks to be left unfinished */
+    struct eng_metrics metrics; /**< of the step or evaluation under way */
+    struct eng_metrics means;   /**< of the last one that ended */
+    int metric_next;            /**< how many metrics the micro-batch under way has given */
+};
+
+/** A step from its arguments to its result. */
+struct eng_stepping {
+    struct eng_outcome outcome;
+    unsigned char *verdict_mine, *verdict_all;
+    zero_hyper *hyper;        /**< of the last step, one a group */
+    zero_step_args announced; /**< by zero_step_ahead(); struct_size 0: nothing */
+    bool stepped;
+    zero_step_result result;
+    struct eng_scale scale;
+};
+
 struct zero_ctx {
     struct eng_config config;
     struct base_log log;
     struct base_error error;
     zero_result fatal;
     bool committed;
-    uint32_t generation; /**< of the process that has opened it: base_generation() */
-    struct base_error
-        refused;         /**< the first registration that was refused: zero_commit() says so */
-    uint32_t fp_control; /**< the caller's floating-point state, during a call */
+    uint32_t generation;       /**< of the process that has opened it: base_generation() */
+    struct base_error refused; /**< the first refused registration, which zero_commit() tells */
+    uint32_t fp_control;       /**< the caller's floating-point state, during a call */
 
     struct coll_comm *comm;
     struct base_pool *pool;
@@ -200,71 +282,29 @@ struct zero_ctx {
     struct eng_plan plan;
     struct eng_updater updater; /**< offload_update=auto */
 
-    /** What peers read; slots only where they are staged. */
-    struct coll_arena *params_arena, *grads_arena, *sums_arena, *slots_arena;
-    struct base_arena private_memory; /**< what they don't */
-    unsigned char *params, *grads;
-    const unsigned char *params_view; /**< params as the program sees them */
-    float *sums, *blocks, *masters;
-    unsigned char *moments, *slots;
+    struct eng_memory memory;
     struct eng_unit *units;
     struct eng_section_io *io;
-    struct eng_gather_slot *gather_slots;
-    struct eng_grad_slot *grad_slots;
-    struct eng_windows param_windows, grad_windows; /**< if paranoid */
-    void *nowhere;                                  /**< see eng_nowhere() */
-    uint64_t *hashes_mine, *hashes_all;             /**< verify_micro: see verify_micro.c */
-    struct eng_segment *segments;
-    size_t *section_segments; /**< first segment of each section, one more at the end */
-    bool past_caches;         /**< an update goes through more than the caches hold */
-
-    struct coll_span *all_sums;    /**< stage 0: bytes of each rank's, if all are here; else NULL */
-    struct coll_request sums_read; /**< stage 0: "this rank has read all sums", or fetches them */
-    bool sums_lent;                /**< it was started, and not every rank is known to have */
-    bool grads_lent;               /**< and it means gradient slots, too */
-    bool adds_again;               /**< see eng_adds_again() */
-    struct coll_span *everyone;    /**< a block of every rank, for publications */
-
-    struct eng_traces step_traces, evaluation_traces;
-    struct eng_traces *traces; /**< those of the micro-batch under way or finished last */
-    size_t replay_at;
-    bool replaying;
-    uint64_t version; /**< of the parameters: counts publications */
-    uint64_t gathers_seen, grads_handed;
-    int held_units, open_grads;
+    struct eng_gathers gathers;
+    struct eng_gradients gradients;
+    struct eng_updating update;
+    struct eng_publication publication;
+    struct eng_micro micro;
+    struct eng_evaluation evaluation;
+    struct eng_stepping stepping;
+    struct eng_debug debug;
 
     uint64_t step, updates;
-    uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
-    int micro;         /**< local micro-batch under way or finished last, -1 before the first */
-    int micro_count;   /**< a step and rank */
-    int32_t planned_micro_batches; /**< V at commit, which memory was decided for, */
-    bool planned_blocks;           /**< and whether blocks may be left unfinished */
-    struct eng_evaluation evaluation;
-    struct eng_metrics metrics;    /**< of the step or evaluation under way */
-    struct eng_metrics means;      /**< of the last one that ended */
-    int metric_next;               /**< how many the micro-batch under way has given */
-    struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
-    bool squares_overflow;
-    struct eng_bad bad;
-    struct eng_outcome outcome;
-    unsigned char *verdict_mine, *verdict_all;
-    zero_hyper *hyper;          /**< of the last step, one a group */
-    union eng_scalars *scalars; /**< of the step under way, one a group */
-    zero_step_args announced;   /**< by zero_step_ahead(); struct_size 0: nothing */
-    bool stepped;
-    zero_step_result result;
-    struct eng_scale scale;
     zero_statistics stats;
     struct eng_watch watch;
     struct eng_stop stop;
 
     struct eng_device *device; /**< where the program computes; NULL: on the host */
-    struct eng_bounce
-        *bounce;             /**< what the host sees of state on a device; NULL: it is not there */
-    struct eng_tier *tier;   /**< state in a file; NULL: all of it is in memory */
-    struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
-    struct eng_runs runs;    /**< whose checkpoints it saves */
-    struct eng_save *save;   /**< NULL before the first zero_save() */
+    struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
+    struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
+    struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
+    struct eng_runs runs;      /**< whose checkpoints it saves */
+    struct eng_save *save;     /**< NULL before the first zero_save() */
     struct eng_save_status save_status;
 };
 

@@ -26,7 +26,7 @@ void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit)
     // A look that is no call of the program's has a name of another kind.
     if (!z->watch.area || strncmp(call, "zero_", 5) != 0)
         return;
-    const bool in_step = z->micro >= 0 || !strcmp(call, "zero_micro_begin");
+    const bool in_step = z->micro.index >= 0 || !strcmp(call, "zero_micro_begin");
     const enum control_moment moment = !z->committed          ? CONTROL_BEFORE_COMMIT
                                        : z->evaluation.active ? CONTROL_IN_EVALUATION
                                        : in_step              ? CONTROL_IN_STEP
@@ -112,12 +112,12 @@ static void write_status(zero_ctx *z, uint64_t now_ns)
         .update_ns = since_last(now->update_s, before->update_s),
         .micro_batches = (uint64_t)z->config.micro_batches,
         .planned_bytes = z->plan.total.mine,
-        .metric_count = (uint32_t)z->means.count,
+        .metric_count = (uint32_t)z->micro.means.count,
     };
     if (strcmp(z->config.name, ENG_CONTEXT_NAME) != 0)
         control_copy_name(status.context, sizeof status.context, z->config.name);
-    for (int m = 0; m < z->means.count; m++) {
-        const struct eng_metric *metric = &z->means.list[m];
+    for (int m = 0; m < z->micro.means.count; m++) {
+        const struct eng_metric *metric = &z->micro.means.list[m];
         control_copy_name(status.metrics[m].name, sizeof status.metrics[m].name, metric->name);
         status.metrics[m].mean = metric->mean;
     }

@@ -130,15 +130,15 @@ zero_result eng_paranoid_make(zero_ctx *z, struct base_error *error)
 {
     if (!z->config.paranoid)
         return ZERO_OK;
-    zero_result r = make(z, &z->param_windows, false, error);
+    zero_result r = make(z, &z->debug.param_windows, false, error);
     if (!r)
-        r = make(z, &z->grad_windows, true, error);
+        r = make(z, &z->debug.grad_windows, true, error);
     return r ? r : eng_paranoid_watch(z, error);
 }
 
 void eng_paranoid_free(zero_ctx *z)
 {
-    struct eng_windows *const both[] = {&z->param_windows, &z->grad_windows};
+    struct eng_windows *const both[] = {&z->debug.param_windows, &z->debug.grad_windows};
     if (z->config.paranoid)
         eng_paranoid_unwatch(z);
     for (int i = 0; i < 2; i++) {
@@ -264,13 +264,13 @@ static zero_result show(zero_ctx *z, const struct eng_windows *windows,
 
 zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit)
 {
-    take_turn(&z->param_windows, unit);
-    return each_slice(z, &z->param_windows, unit, show);
+    take_turn(&z->debug.param_windows, unit);
+    return each_slice(z, &z->debug.param_windows, unit, show);
 }
 
 zero_result eng_paranoid_released(zero_ctx *z, zero_unit unit)
 {
-    return each_slice(z, &z->param_windows, unit, close_slice);
+    return each_slice(z, &z->debug.param_windows, unit, close_slice);
 }
 
 zero_result eng_paranoid_renew(zero_ctx *z)
@@ -280,7 +280,7 @@ zero_result eng_paranoid_renew(zero_ctx *z)
         const struct eng_slice *slice = &z->layout.slices[i];
         const struct eng_section_io *io = &z->io[slice->section];
         if (persists(z, slice) && io->shown != io->version && !eng_borrowed(z, slice))
-            r = show(z, &z->param_windows, slice);
+            r = show(z, &z->debug.param_windows, slice);
     }
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         z->io[s].shown = z->io[s].version;
@@ -289,14 +289,14 @@ zero_result eng_paranoid_renew(zero_ctx *z)
 
 const void *eng_paranoid_param(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return start_of(z, &z->param_windows, slice);
+    return start_of(z, &z->debug.param_windows, slice);
 }
 
 /** Where a slice's gradient is in its slot. */
 static unsigned char *in_slot(const zero_ctx *z, const struct eng_slice *slice)
 {
     const zero_unit unit = z->layout.sections[slice->section].unit;
-    return z->grads + z->grad_slots[z->units[unit].grad_slot].offset +
+    return z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * element_size(z, slice, true);
 }
@@ -328,8 +328,8 @@ static zero_result fill_from_slot(zero_ctx *z, const struct eng_windows *windows
 
 zero_result eng_paranoid_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
 {
-    take_turn(&z->grad_windows, unit);
-    return each_slice(z, &z->grad_windows, unit, raw ? fill_raw : fill_from_slot);
+    take_turn(&z->debug.grad_windows, unit);
+    return each_slice(z, &z->debug.grad_windows, unit, raw ? fill_raw : fill_from_slot);
 }
 
 static bool all_zero(const unsigned char *bytes, size_t count)
@@ -371,12 +371,12 @@ static zero_result take_gradient(zero_ctx *z, const struct eng_windows *windows,
 
 zero_result eng_paranoid_grad_done(zero_ctx *z, zero_unit unit)
 {
-    return each_slice(z, &z->grad_windows, unit, take_gradient);
+    return each_slice(z, &z->debug.grad_windows, unit, take_gradient);
 }
 
 void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return start_of(z, &z->grad_windows, slice);
+    return start_of(z, &z->debug.grad_windows, slice);
 }
 
 /* ------------------------------------------------------------------ what was touched */
@@ -440,7 +440,7 @@ static void describe(const zero_ctx *z, const struct eng_windows *windows,
 
 bool eng_paranoid_describe(const zero_ctx *z, const void *address, char *message, size_t bytes)
 {
-    const struct eng_windows *const both[] = {&z->param_windows, &z->grad_windows};
+    const struct eng_windows *const both[] = {&z->debug.param_windows, &z->debug.grad_windows};
     const unsigned char *at = address;
     for (int i = 0; i < 2; i++) {
         const struct eng_windows *windows = both[i];

@@ -35,9 +35,9 @@ zero_result eng_verify_make(zero_ctx *z, struct base_error *error)
 {
     if (!z->config.verify_micro)
         return ZERO_OK;
-    z->hashes_mine = base_calloc(1, hash_bytes(z));
-    z->hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
-    if (!z->hashes_mine || !z->hashes_all)
+    z->debug.hashes_mine = base_calloc(1, hash_bytes(z));
+    z->debug.hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
+    if (!z->debug.hashes_mine || !z->debug.hashes_all)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the hashes of %zu gradients",
                          z->layout.slice_count);
     return ZERO_OK;
@@ -45,13 +45,13 @@ zero_result eng_verify_make(zero_ctx *z, struct base_error *error)
 
 void eng_verify_free(zero_ctx *z)
 {
-    base_free(z->hashes_mine);
-    base_free(z->hashes_all);
+    base_free(z->debug.hashes_mine);
+    base_free(z->debug.hashes_all);
 }
 
 bool eng_verifying(const zero_ctx *z)
 {
-    return z->config.verify_micro && !z->evaluation.active && z->micro == z->micro_count;
+    return z->config.verify_micro && !z->evaluation.active && z->micro.index == z->micro.count;
 }
 
 uint64_t eng_verify_index(const zero_ctx *z)
@@ -61,14 +61,15 @@ uint64_t eng_verify_index(const zero_ctx *z)
 
 bool eng_verify_hashes(const zero_ctx *z)
 {
-    return z->config.verify_micro && (z->micro == 0 || eng_verifying(z));
+    return z->config.verify_micro && (z->micro.index == 0 || eng_verifying(z));
 }
 
 void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
 {
     if (!eng_verify_hashes(z))
         return;
-    uint64_t *hashes = z->hashes_mine + (z->micro > 0 ? AGAIN : FIRST) * z->layout.slice_count;
+    uint64_t *hashes =
+        z->debug.hashes_mine + (z->micro.index > 0 ? AGAIN : FIRST) * z->layout.slice_count;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
@@ -85,8 +86,9 @@ static zero_result compare(zero_ctx *z, int index)
 {
     const int world = z->config.world, again = (index + world - 1) % world;
     const size_t slices = z->layout.slice_count, width = words(z);
-    const uint64_t *first = z->hashes_all + ((size_t)index * HASHES + FIRST) * slices * width;
-    const uint64_t *second = z->hashes_all + ((size_t)again * HASHES + AGAIN) * slices * width;
+    const uint64_t *first = z->debug.hashes_all + ((size_t)index * HASHES + FIRST) * slices * width;
+    const uint64_t *second =
+        z->debug.hashes_all + ((size_t)again * HASHES + AGAIN) * slices * width;
     for (size_t i = 0; i < slices; i++, first += width, second += width) {
         const struct eng_slice *slice = &z->layout.slices[i];
         // What is frozen may hold anything.
@@ -106,9 +108,9 @@ zero_result eng_verify_compare(zero_ctx *z)
 {
     if (!z->config.verify_micro)
         return ZERO_OK;
-    zero_result r = eng_state_on_device(z) ? eng_device_hashes(z, z->hashes_mine) : ZERO_OK;
+    zero_result r = eng_state_on_device(z) ? eng_device_hashes(z, z->debug.hashes_mine) : ZERO_OK;
     if (!r)
-        r = eng_exchange(z, z->hashes_mine, hash_bytes(z), z->hashes_all);
+        r = eng_exchange(z, z->debug.hashes_mine, hash_bytes(z), z->debug.hashes_all);
     if (r)
         return r;
     const int counting =

@@ -102,7 +102,7 @@ static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
     const struct eng_slice *of = &z->layout.slices[slice];
     const size_t size = eng_dtype_size(z->layout.sections[of->section].grad_dtype);
     return (struct eng_device_granules){
-        .elements = z->grads + z->placement.sections[of->section].grad_offset +
+        .elements = z->memory.grads + z->placement.sections[of->section].grad_offset +
                     of->granule * ENG_GRANULE * size,
         .element_bytes = (uint32_t)size,
         .sum = (uint32_t)slice,
@@ -152,7 +152,7 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
         .runs = (struct eng_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
         .count = end - first,
         .sums = (uint64_t *)(void *)hashes,
-        .offset = z->grad_slots[z->units[unit].grad_slot].offset,
+        .offset = z->gradients.slots[z->units[unit].grad_slot].offset,
     };
     zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)

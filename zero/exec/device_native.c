@@ -10,8 +10,8 @@ static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_e
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *layout = &z->layout.units[unit];
     unsigned char *grads = eng_device_grads(z);
-    unsigned char *sums = grads + z->grad_slots[z->units[unit].sum_slot].offset;
-    const unsigned char *values = grads + z->grad_slots[z->units[unit].grad_slot].offset;
+    unsigned char *sums = grads + z->gradients.slots[z->units[unit].sum_slot].offset;
+    const unsigned char *values = grads + z->gradients.slots[z->units[unit].grad_slot].offset;
     zero_result r = ZERO_OK;
     for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
          s++) {
@@ -53,7 +53,8 @@ zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsign
             .values = gradient + place->comm_offset,
             .dtype = place->comm_dtype,
             .count = z->layout.sections[s].granules * ENG_GRANULE,
-            .number = (uint64_t)z->micro * (uint64_t)z->config.world + (uint64_t)z->config.rank,
+            .number =
+                (uint64_t)z->micro.index * (uint64_t)z->config.world + (uint64_t)z->config.rank,
             .bad = bad + s,
         };
         if (z->io[s].trains)

@@ -107,8 +107,9 @@ bool device_sole(const zero_ctx *z)
 unsigned char *device_gradient(const zero_ctx *z, zero_unit unit)
 {
     if (z->config.stage < 2)
-        return z->grads + z->grad_slots[z->units[unit].sum_slot].offset;
-    return (unsigned char *)(void *)z->sums + section_sums(z, z->layout.units[unit].first_section);
+        return z->memory.grads + z->gradients.slots[z->units[unit].sum_slot].offset;
+    return (unsigned char *)(void *)z->memory.sums +
+           section_sums(z, z->layout.units[unit].first_section);
 }
 
 /** Moves a slot to where the unit's gradient is written, and says whether it was there. Sums may
@@ -117,7 +118,7 @@ static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
 {
     const size_t before = slot->offset;
     const bool moves = z->config.stage >= 2 && z->device->state->sole;
-    slot->offset = moves ? (size_t)(device_gradient(z, unit) - z->grads) : slot->home;
+    slot->offset = moves ? (size_t)(device_gradient(z, unit) - z->memory.grads) : slot->home;
     return !moves && slot->offset == before;
 }
 
@@ -135,8 +136,8 @@ zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool agai
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
-    const bool same = place(z, unit, &z->grad_slots[slot]) && again;
-    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
+    const bool same = place(z, unit, &z->gradients.slots[slot]) && again;
+    unsigned char *gradient = z->memory.grads + z->gradients.slots[slot].offset;
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(last_read(z, unit), d->stream, &error);
     if (!r && !stays)
@@ -204,10 +205,10 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     const size_t first = z->layout.sections[s].elements[z->config.rank].offset;
     const size_t before = z->layout.sections[s].before[z->config.rank];
     const size_t size = eng_dtype_size(place->comm_dtype);
-    const uint64_t number = (uint64_t)z->micro * (uint64_t)z->config.world;
+    const uint64_t number = (uint64_t)z->micro.index * (uint64_t)z->config.world;
     const bool native = z->config.native; // one rank has the sum of all
-    const int count = native ? 1 : eng_contributors(z, z->micro);
-    const bool last = z->micro == z->micro_count - 1;
+    const int count = native ? 1 : eng_contributors(z, z->micro.index);
+    const bool last = z->micro.index == z->micro.count - 1;
     double *squares = device_piece(d, DEVICE_SQUARES);
     uint64_t *bad = device_piece(d, DEVICE_BAD);
     const struct eng_device_sum sum = {
@@ -268,9 +269,9 @@ zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     const bool native = z->config.native, again = eng_verifying(z);
-    const bool travels = !again && (!native || z->micro == z->micro_count - 1);
+    const bool travels = !again && (!native || z->micro.index == z->micro.count - 1);
     const int slot = again ? z->units[unit].grad_slot : z->units[unit].sum_slot;
-    unsigned char *gradient = z->grads + z->grad_slots[slot].offset;
+    unsigned char *gradient = z->memory.grads + z->gradients.slots[slot].offset;
     struct base_error error = {0};
     zero_result r = eng_verify_hashes(z) ? device_hash_gradient(z, unit, &error) : ZERO_OK;
     if (!r && native && !again)

@@ -34,7 +34,7 @@ static size_t metric_place(const zero_ctx *z, int metric, int micro)
 void eng_device_metric_set(const zero_ctx *z, int metric, double value)
 {
     struct device_metrics *metrics = metrics_of(z, z->step + 1);
-    const size_t at = metric_place(z, metric, z->micro);
+    const size_t at = metric_place(z, metric, z->micro.index);
     metrics->values[at].given = value;
     metrics->fetched[at] = 0;
 }
@@ -42,7 +42,7 @@ void eng_device_metric_set(const zero_ctx *z, int metric, double value)
 zero_result device_step_value(zero_ctx *z, int metric, const float *value)
 {
     struct device_metrics *metrics = metrics_of(z, z->step + 1);
-    const size_t at = metric_place(z, metric, z->micro);
+    const size_t at = metric_place(z, metric, z->micro.index);
     metrics->fetched[at] = 1;
     return device_value(z, &metrics->values[at].fetched, value);
 }
@@ -84,7 +84,7 @@ static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_s
     union eng_scalars prepared;
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
-        group->optimizer->prepare(&group->choice, &z->hyper[g], number, 1, &prepared);
+        group->optimizer->prepare(&group->choice, &z->stepping.hyper[g], number, 1, &prepared);
         scalars[g] = prepared.built_in;
     }
     for (size_t k = 0; k < z->device->state->key_count; k++)
@@ -116,9 +116,9 @@ static struct eng_device_course course_of(const zero_ctx *z)
 {
     const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
     return (struct eng_device_course){
-        .scale = z->scale,
+        .scale = z->stepping.scale,
         .updates = z->updates,
-        .skips = z->result.skips,
+        .skips = z->stepping.result.skips,
         .skip_limit = !skips                     ? 0
                       : z->config.skip_limit > 0 ? (uint64_t)z->config.skip_limit
                                                  : UINT64_MAX,
@@ -288,7 +288,7 @@ static zero_result update(zero_ctx *z, bool ahead)
 {
     struct device_state *state = z->device->state;
     state->by_units = !ahead && (state->tiles || (state->peers && z->config.stage > 0));
-    z->version++;
+    z->publication.version++;
     return ahead || state->by_units ? update_sections(z) : update_all(z);
 }
 
@@ -313,7 +313,7 @@ zero_result eng_device_announce(zero_ctx *z)
         return ZERO_OK;
     zero_result r = prepare(z, &error);
     if (!r)
-        r = judge(z, &z->announced, true, &error);
+        r = judge(z, &z->stepping.announced, true, &error);
     z->device->state->ahead = !r;
     return r ? device_failed(z, &error, "announcing a step") : ZERO_OK;
 }
@@ -349,8 +349,8 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
     state->squared = false;
     state->unproved = true;
     step->max_norm = args->max_norm;
-    step->lr = z->hyper[0].lr;
-    metrics_of(z, z->step + 1)->names = z->metrics;
+    step->lr = z->stepping.hyper[0].lr;
+    metrics_of(z, z->step + 1)->names = z->micro.metrics;
     state->open++;
     return ZERO_OK;
 }
@@ -422,7 +422,7 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
         eng_policy_clean(z);
         z->updates++;
     }
-    z->result.updates = z->updates;
+    z->stepping.result.updates = z->updates;
     eng_metric_step_line(z, step->lr);
     return ZERO_OK;
 }
@@ -483,11 +483,11 @@ zero_result eng_device_learn(zero_ctx *z)
     if (!r)
         r = device_copy(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
     if (!r) {
-        memcpy(z->squares.limb, ballot.limbs, sizeof ballot.limbs);
-        z->squares_overflow = ballot.overflow;
-        z->bad = first_bad(z, bad);
+        memcpy(z->gradients.squares.limb, ballot.limbs, sizeof ballot.limbs);
+        z->gradients.squares_overflow = ballot.overflow;
+        z->gradients.bad = first_bad(z, bad);
         struct device_metrics *metrics = metrics_of(z, z->step + 1);
-        metrics->names = z->metrics;
+        metrics->names = z->micro.metrics;
         enter_metrics(z, metrics);
     }
     return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;

@@ -178,7 +178,7 @@ zero_result eng_device_prove(zero_ctx *z);
 /** How many verdicts are under way. */
 int eng_device_open_steps(const zero_ctx *z);
 /** Waits for the gradients and metrics of the step under way, and makes what is known of them
- * z->squares, z->bad and so on, for a verdict of the host's. */
+ * z->gradients.squares, z->gradients.bad and so on, for a verdict of the host's. */
 zero_result eng_device_learn(zero_ctx *z);
 /** The step ends without an update: what it has left on the device is gone. */
 zero_result eng_device_skip(zero_ctx *z);

@@ -7,19 +7,19 @@
 bool eng_native_adds(const zero_ctx *z)
 {
     struct eng_config planned = z->config;
-    planned.micro_batches = z->planned_micro_batches;
+    planned.micro_batches = z->micro.planned;
     return planned.native && eng_config_rounds(&planned) + planned.verify_micro > 1;
 }
 
 int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
-    if (z->micro == 0 || !raw)
+    if (z->micro.index == 0 || !raw)
         return u->sum_slot;
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++)
-        if (!z->grad_slots[i].open && z->grad_slots[i].unit < 0)
+        if (!z->gradients.slots[i].open && z->gradients.slots[i].unit < 0)
             return i;
     return -1;
 }
@@ -59,8 +59,8 @@ void eng_native_add(zero_ctx *z, zero_unit unit)
     if (u->grad_slot == u->sum_slot)
         return;
     const struct eng_unit_layout *layout = &z->layout.units[unit];
-    unsigned char *sums = z->grads + z->grad_slots[u->sum_slot].offset;
-    const unsigned char *values = z->grads + z->grad_slots[u->grad_slot].offset;
+    unsigned char *sums = z->memory.grads + z->gradients.slots[u->sum_slot].offset;
+    const unsigned char *values = z->memory.grads + z->gradients.slots[u->grad_slot].offset;
     for (size_t s = layout->first_section; s < layout->first_section + layout->section_count; s++) {
         if (z->layout.sections[s].frozen)
             continue;

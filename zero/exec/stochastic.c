@@ -48,13 +48,14 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
                   count, tile.moment[k]);
         run.moment[k] = tile.moment[k];
     }
-    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+    group->optimizer->update(&group->choice, z->kernels, &z->update.scalars[segment->group], &run);
     if (!master)
-        eng_round(z->kernels, dtype, eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->prepared),
-                  element, count, tile.weight, weights);
+        eng_round(z->kernels, dtype,
+                  eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->update.prepared), element,
+                  count, tile.weight, weights);
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
         eng_round(z->kernels, z->config.moment_dtype,
-                  eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->prepared),
+                  eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->update.prepared),
                   element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
     if (alarm)
         eng_outcome_look(z, segment->slice, first, count);

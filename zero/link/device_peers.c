@@ -176,7 +176,7 @@ static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gra
     const struct coll_device_scatter op = {
         .sections = state->scattered,
         .count = list_sections(z, unit, gradient, received),
-        .contributors = eng_contributors(z, z->micro),
+        .contributors = eng_contributors(z, z->micro.index),
         .label = eng_unit_label(z, unit),
     };
     return told(z, coll_device_scatter(state->peers, &op, &state->last), error);
@@ -307,9 +307,10 @@ zero_result device_share_sums(zero_ctx *z, struct base_error *error)
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
     const struct coll_device_gathered all = {
-        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
-        .whole = z->sums,
-        .spans = z->all_sums,
+        .source = (unsigned char *)(void *)z->memory.sums +
+                  z->publication.all_sums[z->config.rank].offset,
+        .whole = z->memory.sums,
+        .spans = z->publication.all_sums,
     };
     const struct coll_device_all_gather op = {
         .sections = &all,
@@ -364,7 +365,7 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    unsigned char *memory = z->slots + z->gather_slots[slot].offset;
+    unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
     void *transport = coll_device_stream(state->peers);
     struct base_error error = {0};
     size_t count = 0;

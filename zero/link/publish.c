@@ -12,59 +12,61 @@
 
 zero_result eng_sums_fetch(zero_ctx *z)
 {
-    if (!z->all_sums || z->config.grads_nvme || eng_state_on_device(z))
+    if (!z->publication.all_sums || z->config.grads_nvme || eng_state_on_device(z))
         return ZERO_OK;
     const struct coll_all_gather op = {
-        .source = (unsigned char *)(void *)z->sums + z->all_sums[z->config.rank].offset,
-        .recv = z->sums,
-        .spans = z->all_sums,
+        .source = (unsigned char *)(void *)z->memory.sums +
+                  z->publication.all_sums[z->config.rank].offset,
+        .recv = z->memory.sums,
+        .spans = z->publication.all_sums,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
     };
-    zero_result r = coll_drain(z->comm, &z->sums_read);
+    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
     if (!r)
-        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
     if (!r)
-        r = coll_wait(z->comm, &z->sums_read);
+        r = coll_wait(z->comm, &z->publication.sums_read);
     if (r)
         return eng_comm_failed(z, r);
-    z->sums_lent = true;
+    z->publication.sums_lent = true;
     return ZERO_OK;
 }
 
 zero_result eng_sums_return(zero_ctx *z)
 {
-    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme || z->all_sums)
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme ||
+        z->publication.all_sums)
         return ZERO_OK;
     const struct coll_all_gather op = {
-        .spans = z->everyone,
+        .spans = z->publication.everyone,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums are read"},
     };
-    zero_result r = coll_drain(z->comm, &z->sums_read);
+    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
     if (!r)
-        r = coll_all_gather_start(z->comm, &op, &z->sums_read);
+        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
     if (r)
         return eng_comm_failed(z, r);
-    z->sums_lent = true;
+    z->publication.sums_lent = true;
     return ZERO_OK;
 }
 
 zero_result eng_sums_reclaim(zero_ctx *z)
 {
-    if (!z->sums_lent)
+    if (!z->publication.sums_lent)
         return ZERO_OK;
-    const zero_result r =
-        z->all_sums ? coll_drain(z->comm, &z->sums_read) : coll_wait(z->comm, &z->sums_read);
+    const zero_result r = z->publication.all_sums ? coll_drain(z->comm, &z->publication.sums_read)
+                                                  : coll_wait(z->comm, &z->publication.sums_read);
     if (r)
         return eng_comm_failed(z, r);
-    z->sums_lent = z->grads_lent = false;
+    z->publication.sums_lent = z->publication.grads_lent = false;
     return ZERO_OK;
 }
 
 zero_result eng_publish_start(zero_ctx *z, size_t section)
 {
     unsigned char *recv = NULL;
-    z->units[z->layout.sections[section].unit].version = z->version;
-    z->io[section].version = z->version;
+    z->units[z->layout.sections[section].unit].version = z->publication.version;
+    z->io[section].version = z->publication.version;
     if (eng_state_on_device(z))
         return eng_device_publish(z, section);
     switch (z->placement.sections[section].residence) {
@@ -84,7 +86,7 @@ zero_result eng_publish_start(zero_ctx *z, size_t section)
 zero_result eng_publish_all(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
-    z->version++;
+    z->publication.version++;
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         r = eng_publish_start(z, s);
     return r ? r : eng_publish_finish(z, true);
@@ -132,7 +134,7 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     if (!r && z->device)
         r = eng_device_renew(z);
     // Between steps no stream was given that what comes next could be ordered behind.
-    if (!r && everything && z->micro < 0 && eng_state_on_device(z))
+    if (!r && everything && z->micro.index < 0 && eng_state_on_device(z))
         r = eng_device_join(z);
     eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;

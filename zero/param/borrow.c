@@ -85,7 +85,7 @@ void eng_borrow_section(zero_ctx *z, size_t section)
         const struct eng_slice *slice = &z->layout.slices[i];
         const size_t at = z->placement.sections[section].home + slice->granule * ENG_GRANULE * size;
         struct move move = {
-            .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->params_view + at};
+            .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->memory.params_view + at};
         move.to = slice->section == section ? eng_borrowed(z, slice) : NULL;
         if (move.to)
             move_all(&move);
@@ -121,8 +121,8 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
     const struct eng_unit_layout *layout = &z->layout.units[unit];
-    unsigned char *slot = z->grads + z->grad_slots[u->grad_slot].offset;
-    const bool add = z->config.native && z->micro > 0 && u->grad_slot == u->sum_slot;
+    unsigned char *slot = z->memory.grads + z->gradients.slots[u->grad_slot].offset;
+    const bool add = z->config.native && z->micro.index > 0 && u->grad_slot == u->sum_slot;
     for (size_t i = layout->first_slice; i < layout->first_slice + layout->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         void *from = eng_own_gradient(z, slice);

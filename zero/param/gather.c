@@ -23,7 +23,7 @@ static zero_result too_many_held(zero_ctx *z, zero_unit unit)
     return eng_fail(z, ZERO_E_LIMIT,
                     "gather of unit %d (%s): %d units are gathered already: %s: release one or "
                     "raise open_units (%d)",
-                    unit, z->units[unit].name, z->held_units, held, z->config.open_units);
+                    unit, z->units[unit].name, z->gathers.held_units, held, z->config.open_units);
 }
 
 /** Makes the sharded part of a unit resident. */
@@ -31,12 +31,12 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
     if (eng_slot_current(z, unit)) {
-        struct eng_gather_slot *slot = &z->gather_slots[u->slot];
+        struct eng_gather_slot *slot = &z->gathers.slots[u->slot];
         if (slot->in_flight)
             z->stats.prefetch_hits++;
         else
             z->stats.gather_hits++;
-        slot->last_use = z->gathers_seen;
+        slot->last_use = z->gathers.seen;
         const zero_result r = eng_slot_post(z, slot);
         return r ? r : eng_slot_settle(z, slot);
     }
@@ -48,8 +48,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
         return too_many_held(z, unit);
     r = eng_slot_fill(z, unit, slot);
     if (!r)
-        r = eng_slot_post(z, &z->gather_slots[slot]);
-    return r ? r : eng_slot_settle(z, &z->gather_slots[slot]);
+        r = eng_slot_post(z, &z->gathers.slots[slot]);
+    return r ? r : eng_slot_settle(z, &z->gathers.slots[slot]);
 }
 
 /** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for, and
@@ -68,12 +68,12 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
                         "gather of unit %d (%s), whose gradient was handed over in a step that is "
                         "announced",
                         unit, u->name);
-    z->gathers_seen++;
+    z->gathers.seen++;
     const bool timed = takes_time(z, unit);
     const uint64_t begin = timed ? base_clock_ns() : 0;
     zero_result r = ZERO_OK;
     const bool limited = z->config.stage == 3 || z->config.paranoid || z->config.params_nvme;
-    if (u->holds == 0 && z->held_units >= z->config.open_units && limited)
+    if (u->holds == 0 && z->gathers.held_units >= z->config.open_units && limited)
         return too_many_held(z, unit);
     if (z->placement.gather.class_of_unit[unit] >= 0)
         r = bring_in(z, unit);
@@ -88,7 +88,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     if (!z->device)
         eng_borrow_unit(z, unit);
     if (u->holds++ == 0)
-        z->held_units++;
+        z->gathers.held_units++;
     r = eng_trace_gathered(z, unit);
     if (!r)
         r = eng_prefetch(z);
@@ -105,7 +105,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
                         u->name);
     zero_result r = z->device ? eng_device_released(z, unit) : ZERO_OK;
     if (--u->holds == 0) {
-        z->held_units--;
+        z->gathers.held_units--;
         if (z->config.paranoid)
             r = eng_paranoid_released(z, unit);
     }
@@ -129,10 +129,10 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
     const int slot = z->units[section->unit].slot;
     const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
     if (place->residence != ENG_SHARDED)
-        return z->params_view + place->home + offset;
+        return z->memory.params_view + place->home + offset;
     if (slot < 0)
         return NULL;
-    return z->slots + z->gather_slots[slot].offset + place->slot_offset + offset;
+    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
 }
 
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)

@@ -14,8 +14,8 @@ static void link_replay(zero_ctx *z)
 {
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].next = SIZE_MAX;
-    for (size_t i = z->traces->replay.count; i-- > 0;) {
-        struct eng_gather *gather = &z->traces->replay.gathers[i];
+    for (size_t i = z->gathers.traces->replay.count; i-- > 0;) {
+        struct eng_gather *gather = &z->gathers.traces->replay.gathers[i];
         gather->again = z->units[gather->unit].next;
         z->units[gather->unit].next = i;
     }
@@ -23,7 +23,8 @@ static void link_replay(zero_ctx *z)
 
 void eng_trace_begin(zero_ctx *z)
 {
-    struct eng_traces *traces = z->evaluation.active ? &z->evaluation_traces : &z->step_traces;
+    struct eng_traces *traces =
+        z->evaluation.active ? &z->gathers.evaluation_traces : &z->gathers.step_traces;
     // What was recorded becomes what is replayed, unless the micro-batch gathered nothing.
     if (traces->recording.count > 0) {
         const struct eng_trace last = traces->recording;
@@ -31,10 +32,10 @@ void eng_trace_begin(zero_ctx *z)
         traces->replay = last;
     }
     traces->recording.count = 0;
-    z->traces = traces;
-    z->replay_at = 0;
-    z->replaying = traces->replay.count > 0 && z->config.prefetch_units > 0;
-    if (z->replaying)
+    z->gathers.traces = traces;
+    z->gathers.replay_at = 0;
+    z->gathers.replaying = traces->replay.count > 0 && z->config.prefetch_units > 0;
+    if (z->gathers.replaying)
         link_replay(z);
 }
 
@@ -68,13 +69,13 @@ static zero_result grow(zero_ctx *z, struct eng_traces *traces)
 zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
 {
     // Gathers outside a micro-batch belong to no trace, nor do units that need no slot.
-    if (z->micro < 0 || z->placement.gather.class_of_unit[unit] < 0)
+    if (z->micro.index < 0 || z->placement.gather.class_of_unit[unit] < 0)
         return ZERO_OK;
-    struct eng_traces *traces = z->traces;
-    if (z->replaying && z->units[unit].next == z->replay_at)
-        z->units[unit].next = traces->replay.gathers[z->replay_at++].again;
+    struct eng_traces *traces = z->gathers.traces;
+    if (z->gathers.replaying && z->units[unit].next == z->gathers.replay_at)
+        z->units[unit].next = traces->replay.gathers[z->gathers.replay_at++].again;
     else
-        z->replaying = false;
+        z->gathers.replaying = false;
     if (traces->recording.count == traces->capacity) {
         const zero_result r = grow(z, traces);
         if (r)
@@ -87,12 +88,12 @@ zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
 size_t eng_trace_distance(const zero_ctx *z, zero_unit unit)
 {
     const size_t next = z->units[unit].next;
-    return z->replaying && next != SIZE_MAX ? next - z->replay_at : SIZE_MAX;
+    return z->gathers.replaying && next != SIZE_MAX ? next - z->gathers.replay_at : SIZE_MAX;
 }
 
 void eng_trace_free(zero_ctx *z)
 {
-    struct eng_traces *const kinds[] = {&z->step_traces, &z->evaluation_traces};
+    struct eng_traces *const kinds[] = {&z->gathers.step_traces, &z->gathers.evaluation_traces};
     for (int k = 0; k < 2; k++) {
         base_free(kinds[k]->recording.gathers);
         base_free(kinds[k]->replay.gathers);

@@ -7,7 +7,7 @@
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {
     const int slot = z->units[unit].slot;
-    return slot >= 0 && z->gather_slots[slot].version == z->units[unit].version;
+    return slot >= 0 && z->gathers.slots[slot].version == z->units[unit].version;
 }
 
 /** The slot has values, and they are the newest of its unit. */
@@ -25,7 +25,7 @@ static zero_result each_sharded(zero_ctx *z, zero_unit unit, const struct eng_ga
         if (z->placement.sections[s].residence != ENG_SHARDED)
             continue;
         const zero_result r =
-            act(z, s, z->slots + slot->offset + z->placement.sections[s].slot_offset);
+            act(z, s, z->memory.slots + slot->offset + z->placement.sections[s].slot_offset);
         if (r)
             return r;
     }
@@ -47,7 +47,7 @@ static zero_result drain_section(zero_ctx *z, size_t section, void *recv)
 /** Forgets whose values a slot has, or was to have. */
 static void empty(zero_ctx *z, struct eng_gather_slot *slot)
 {
-    if (slot->unit >= 0 && z->units[slot->unit].slot == slot - z->gather_slots)
+    if (slot->unit >= 0 && z->units[slot->unit].slot == slot - z->gathers.slots)
         z->units[slot->unit].slot = -1;
     slot->unit = -1;
 }
@@ -67,12 +67,12 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
 
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
 {
-    struct eng_gather_slot *slot = &z->gather_slots[index];
+    struct eng_gather_slot *slot = &z->gathers.slots[index];
     slot->unit = unit;
     slot->version = z->units[unit].version;
     slot->in_flight = true;
     slot->staging = z->config.params_nvme;
-    slot->last_use = z->gathers_seen;
+    slot->last_use = z->gathers.seen;
     z->units[unit].slot = index;
     z->stats.gathers++;
     if (eng_state_on_device(z)) {
@@ -81,7 +81,7 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
     }
     if (!slot->staging)
         return each_sharded(z, unit, slot, eng_section_gather);
-    eng_tier_stage(z, unit, z->slots + slot->offset);
+    eng_tier_stage(z, unit, z->memory.slots + slot->offset);
     return ZERO_OK;
 }
 
@@ -116,15 +116,15 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
     int best = -1;
     *chosen = -1;
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
-        const struct eng_gather_slot *slot = &z->gather_slots[i];
+        const struct eng_gather_slot *slot = &z->gathers.slots[i];
         if (slot->unit >= 0 && z->units[slot->unit].holds > 0 && z->units[slot->unit].slot == i)
             continue;
-        if (best < 0 || goes_before(z, slot, &z->gather_slots[best]))
+        if (best < 0 || goes_before(z, slot, &z->gathers.slots[best]))
             best = i;
     }
     if (best < 0)
         return ZERO_OK;
-    struct eng_gather_slot *slot = &z->gather_slots[best];
+    struct eng_gather_slot *slot = &z->gathers.slots[best];
     if (prefetch && has_current(z, slot) &&
         eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
         return ZERO_OK;
@@ -143,7 +143,7 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
 zero_result eng_slots_settle(zero_ctx *z)
 {
     for (int i = 0; i < z->placement.gather.slot_count; i++) {
-        const zero_result r = eng_slot_settle(z, &z->gather_slots[i]);
+        const zero_result r = eng_slot_settle(z, &z->gathers.slots[i]);
         if (r)
             return r;
     }
@@ -162,7 +162,7 @@ static bool is_made(const zero_ctx *z, zero_unit unit)
 
 static bool keeps(const zero_ctx *z, zero_unit unit)
 {
-    return z->units[unit].slot >= 0 && z->gather_slots[z->units[unit].slot].keeps;
+    return z->units[unit].slot >= 0 && z->gathers.slots[z->units[unit].slot].keeps;
 }
 
 static zero_result keep_unit(zero_ctx *z, zero_unit unit)
@@ -171,11 +171,11 @@ static zero_result keep_unit(zero_ctx *z, zero_unit unit)
     const zero_result r = eng_slot_choose(z, unit, false, &chosen);
     if (r || chosen < 0)
         return r;
-    struct eng_gather_slot *slot = &z->gather_slots[chosen];
+    struct eng_gather_slot *slot = &z->gathers.slots[chosen];
     // With the version that is about to be an old one, so that the next unit takes another slot.
     slot->unit = unit;
     slot->version = z->units[unit].version;
-    slot->last_use = z->gathers_seen;
+    slot->last_use = z->gathers.seen;
     slot->keeps = true;
     z->units[unit].slot = chosen;
     return ZERO_OK;
@@ -183,10 +183,11 @@ static zero_result keep_unit(zero_ctx *z, zero_unit unit)
 
 zero_result eng_slots_keep(zero_ctx *z)
 {
-    const struct eng_trace *next = &z->step_traces.recording;
+    const struct eng_trace *next = &z->gathers.step_traces.recording;
     zero_result r = ZERO_OK;
     int units = 0;
-    if (!z->config.params_nvme || z->config.stage != 3 || !z->replaying || eng_state_on_device(z))
+    if (!z->config.params_nvme || z->config.stage != 3 || !z->gathers.replaying ||
+        eng_state_on_device(z))
         return ZERO_OK;
     for (size_t i = 0; !r && i < next->count && units < z->config.prefetch_units; i++) {
         const zero_unit unit = next->gathers[i].unit;
@@ -201,11 +202,11 @@ zero_result eng_slots_keep(zero_ctx *z)
 void eng_slots_kept(zero_ctx *z)
 {
     for (int i = 0; i < z->placement.gather.slot_count; i++) {
-        struct eng_gather_slot *slot = &z->gather_slots[i];
+        struct eng_gather_slot *slot = &z->gathers.slots[i];
         if (!slot->keeps)
             continue;
         slot->keeps = false;
-        slot->version = z->version;
+        slot->version = z->publication.version;
         slot->in_flight = slot->staging = true; // and the moves of its strips are done
         z->stats.gathers++;
     }

@@ -148,7 +148,7 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
     if (eng_state_visit(z, &mine, ENG_CHANGE, put, &from, &error))
         return eng_fail_from(z, &error);
     r = eng_tier_record(z);
-    z->version++;
+    z->publication.version++;
     if (!r)
         r = eng_publish_start(z, part->slice->section);
     return r ? r : eng_publish_finish(z, true);

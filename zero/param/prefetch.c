@@ -9,9 +9,10 @@
  * is here, or on its way since before. */
 static zero_result start(zero_ctx *z, int *there)
 {
-    const struct eng_trace *replay = &z->traces->replay;
+    const struct eng_trace *replay = &z->gathers.traces->replay;
     int ahead = 0;
-    for (size_t i = z->replay_at; i < replay->count && ahead < z->config.prefetch_units; i++) {
+    for (size_t i = z->gathers.replay_at; i < replay->count && ahead < z->config.prefetch_units;
+         i++) {
         const zero_unit unit = replay->gathers[i].unit;
         if (z->units[unit].holds > 0)
             continue;
@@ -37,13 +38,13 @@ static zero_result start(zero_ctx *z, int *there)
 /** Lets peers have this rank's part of the next units. */
 static zero_result post(zero_ctx *z, int count)
 {
-    const struct eng_trace *replay = &z->traces->replay;
+    const struct eng_trace *replay = &z->gathers.traces->replay;
     zero_result r = ZERO_OK;
-    for (size_t i = z->replay_at; !r && count > 0; i++) {
+    for (size_t i = z->gathers.replay_at; !r && count > 0; i++) {
         const struct eng_unit *unit = &z->units[replay->gathers[i].unit];
         if (unit->holds > 0)
             continue;
-        r = eng_slot_post(z, &z->gather_slots[unit->slot]);
+        r = eng_slot_post(z, &z->gathers.slots[unit->slot]);
         count--;
     }
     return r;
@@ -52,7 +53,7 @@ static zero_result post(zero_ctx *z, int count)
 zero_result eng_prefetch(zero_ctx *z)
 {
     int there = 0;
-    if (!z->replaying || z->micro < 0)
+    if (!z->gathers.replaying || z->micro.index < 0)
         return ZERO_OK;
     const zero_result r = start(z, &there);
     const int wanted = eng_config_posted(&z->config, z->config.prefetch_units);
@@ -61,8 +62,9 @@ zero_result eng_prefetch(zero_ctx *z)
 
 zero_result eng_prefetch_aside(zero_ctx *z)
 {
-    const bool next = z->replaying && z->replay_at < z->traces->replay.count;
-    const zero_unit unit = next ? z->traces->replay.gathers[z->replay_at].unit : -1;
+    const bool next =
+        z->gathers.replaying && z->gathers.replay_at < z->gathers.traces->replay.count;
+    const zero_unit unit = next ? z->gathers.traces->replay.gathers[z->gathers.replay_at].unit : -1;
     const bool waits = next && z->config.params_nvme;
     const uint64_t begin = waits ? base_clock_ns() : 0;
     const zero_result r = eng_prefetch(z);

@@ -23,7 +23,7 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
         .alone = config->resident && !eng_config_moves(config),
         .sums_whole = eng_config_whole_sums(config, stage),
         .shared = shared,
-        .blocks = z->planned_blocks,
+        .blocks = z->micro.planned_blocks,
         .paranoid = config->paranoid,
         .open_units = config->open_units,
         .prefetch_units = config->prefetch_units,

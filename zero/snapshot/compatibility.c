@@ -33,9 +33,9 @@ static zero_result match_scale(const struct comparison *c)
     const struct eng_config *config = &c->z->config;
     const struct ckpt_state *state = &c->manifest->state;
     const bool mine = config->loss_scale != ENG_LOSS_SCALE_OFF;
-    const bool dynamic = c->z->scale.dynamic;
+    const bool dynamic = c->z->stepping.scale.dynamic;
     if (mine == state->has_loss_scale && dynamic == state->loss_scale_dynamic &&
-        (dynamic || !mine || c->z->scale.value == state->loss_scale))
+        (dynamic || !mine || c->z->stepping.scale.value == state->loss_scale))
         return ZERO_OK;
     return zero_fail(c->error, ZERO_E_INVALID,
                      "%s was saved with a loss scale that is %s (%g), and this job's is %s (%g): "
@@ -48,7 +48,7 @@ static zero_result match_scale(const struct comparison *c)
                      dynamic ? "dynamic"
                      : mine  ? "fixed"
                              : "off",
-                     c->z->scale.value);
+                     c->z->stepping.scale.value);
 }
 
 /** V is the checkpoint's unless the configuration fixes it. What zero_set_micro_batches() has made

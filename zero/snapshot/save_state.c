@@ -399,10 +399,10 @@ zero_result eng_save_finish(zero_ctx *z)
         const uint64_t began = base_clock_ns();
         ckpt_saver_wait(save->saver);
         const uint64_t word = eng_save_word(z);
-        zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
+        zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.verdict_all);
         eng_save_count_blocked(z, began);
         if (!r)
-            r = eng_save_advance(z, z->verdict_all, sizeof word);
+            r = eng_save_advance(z, z->stepping.verdict_all, sizeof word);
         if (r)
             return r;
     }
@@ -499,9 +499,10 @@ static zero_result check_arguments(zero_ctx *z, const char *directory,
                                    const zero_save_options *options, struct base_hash128 blobs)
 {
     const uint64_t mine = hash_arguments(z, directory, options, blobs);
-    zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.verdict_all);
     for (int rank = 1; !r && rank < z->config.world; rank++)
-        if (word_of(z->verdict_all, sizeof mine, rank) != word_of(z->verdict_all, sizeof mine, 0)) {
+        if (word_of(z->stepping.verdict_all, sizeof mine, rank) !=
+            word_of(z->stepping.verdict_all, sizeof mine, 0)) {
             r = name_difference(z, directory, options);
             return r ? r : eng_same(z, mine, "the arguments of zero_save");
         }

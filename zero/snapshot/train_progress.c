@@ -29,26 +29,26 @@ void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_mo
 {
     moment->step = z->step;
     moment->updates = z->updates;
-    moment->skips = z->result.skips;
+    moment->skips = z->stepping.result.skips;
     moment->micro_batches = z->config.micro_batches;
-    moment->scale = z->scale;
+    moment->scale = z->stepping.scale;
     moment->blobs = blobs;
     for (size_t g = 0; g < z->model.group_count; g++) {
-        moment->hyper[g] = z->hyper[g];
+        moment->hyper[g] = z->stepping.hyper[g];
         moment->frozen[g] = z->model.groups[g].frozen;
     }
 }
 
 void eng_moment_install(zero_ctx *z, const struct eng_moment *moment)
 {
-    if (z->scale.dynamic) {
-        z->scale.value = moment->scale.value;
-        z->scale.clean = moment->scale.clean;
+    if (z->stepping.scale.dynamic) {
+        z->stepping.scale.value = moment->scale.value;
+        z->stepping.scale.clean = moment->scale.clean;
     }
     z->step = moment->step;
     z->updates = moment->updates;
-    z->stepped = moment->step > 0;
-    z->result = (zero_step_result){
+    z->stepping.stepped = moment->step > 0;
+    z->stepping.result = (zero_step_result){
         .step = moment->step,
         .updates = moment->updates,
         .norm = NAN,
@@ -59,7 +59,7 @@ void eng_moment_install(zero_ctx *z, const struct eng_moment *moment)
         .skips = moment->skips,
     };
     for (size_t g = 0; g < z->model.group_count; g++) {
-        z->hyper[g] = moment->hyper[g];
+        z->stepping.hyper[g] = moment->hyper[g];
         z->model.groups[g].frozen = moment->frozen[g];
     }
     eng_frozen_refresh(z);

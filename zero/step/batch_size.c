@@ -12,8 +12,8 @@
 static zero_result check_memory(zero_ctx *z, const struct eng_config *next, const char *call)
 {
     struct eng_config planned = z->config;
-    planned.micro_batches = z->planned_micro_batches;
-    if (eng_config_leaves_blocks(next) && !z->planned_blocks)
+    planned.micro_batches = z->micro.planned;
+    if (eng_config_leaves_blocks(next) && !z->micro.planned_blocks)
         return eng_fail(z, ZERO_E_INVALID,
                         "%s: %d with sum_group=%d on %d ranks leave blocks unfinished, and with "
                         "micro_batches=%d none were allocated: begin with more than %d",
@@ -45,7 +45,7 @@ static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source
 {
     z->config.micro_batches = micro_batches;
     eng_config_set_source(&z->config, "micro_batches", source);
-    z->micro_count = eng_config_rounds(&z->config);
+    z->micro.count = eng_config_rounds(&z->config);
 }
 
 /** All ranks have tables and a plan for the new number, or none changes anything. */
@@ -73,10 +73,10 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
         return r;
     }
     eng_device_metrics_take(z, metrics);
-    base_free(z->verdict_mine);
-    base_free(z->verdict_all);
-    z->verdict_mine = mine;
-    z->verdict_all = all;
+    base_free(z->stepping.verdict_mine);
+    base_free(z->stepping.verdict_all);
+    z->stepping.verdict_mine = mine;
+    z->stepping.verdict_all = all;
     return ZERO_OK;
 }
 

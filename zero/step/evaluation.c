@@ -55,7 +55,7 @@ static void hear_opening(zero_ctx *z)
     z->evaluation.listens = false;
     for (int rank = 0; rank < z->config.world; rank++) {
         struct opening opening;
-        memcpy(&opening, z->verdict_all + (size_t)rank * sizeof opening, sizeof opening);
+        memcpy(&opening, z->stepping.verdict_all + (size_t)rank * sizeof opening, sizeof opening);
         stop = stop || opening.stop;
         z->evaluation.listens = z->evaluation.listens || opening.listens;
     }
@@ -69,10 +69,10 @@ static zero_result open_together(zero_ctx *z, int32_t count)
     const struct opening mine = {
         .count = (uint64_t)count, .stop = eng_stop_asked(z), .listens = eng_stop_listens(z)};
     uint64_t values[2];
-    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->verdict_all);
+    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.verdict_all);
     if (r)
         return r;
-    const int other = first_other(z, z->verdict_all, sizeof mine, values);
+    const int other = first_other(z, z->stepping.verdict_all, sizeof mine, values);
     if (other)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
@@ -85,11 +85,11 @@ static zero_result open_together(zero_ctx *z, int32_t count)
 static zero_result on_any(zero_ctx *z, bool mine, bool *any)
 {
     const uint32_t word = mine;
-    const zero_result r = eng_exchange(z, &word, sizeof word, z->verdict_all);
+    const zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.verdict_all);
     *any = false;
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         uint32_t other;
-        memcpy(&other, z->verdict_all + (size_t)rank * sizeof other, sizeof other);
+        memcpy(&other, z->stepping.verdict_all + (size_t)rank * sizeof other, sizeof other);
         *any = *any || other;
     }
     return r;
@@ -172,7 +172,7 @@ static zero_result average(zero_ctx *z)
 {
     const struct eng_evaluation *evaluation = &z->evaluation;
     const uint64_t hash = eng_metric_hash(z, 0);
-    const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->metrics.count);
+    const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->micro.metrics.count);
     uint64_t values[2];
     memcpy(evaluation->mine, &hash, sizeof hash);
     const zero_result r = eng_exchange(z, evaluation->mine, stride, evaluation->all);
@@ -182,7 +182,7 @@ static zero_result average(zero_ctx *z)
     if (other)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d gave an evaluation different metrics", other);
-    eng_metric_reduce(z, &z->metrics, evaluation->all, stride, HASH_BYTES);
+    eng_metric_reduce(z, &z->micro.metrics, evaluation->all, stride, HASH_BYTES);
     return ZERO_OK;
 }
 
@@ -190,13 +190,13 @@ static zero_result average(zero_ctx *z)
  * rank has means. */
 static zero_result leave(zero_ctx *z, bool *left)
 {
-    const bool last = z->micro == z->evaluation.count - 1;
-    const int given = z->metric_next;
+    const bool last = z->micro.index == z->evaluation.count - 1;
+    const int given = z->micro.metric_next;
     // What is missing of the micro-batch under way is not wanted.
-    z->metric_next = z->metrics.count;
+    z->micro.metric_next = z->micro.metrics.count;
     const zero_result r = eng_micro_check(z, "zero_eval_end");
-    z->metric_next = given;
-    return r ? r : on_any(z, !last || given < z->metrics.count, left);
+    z->micro.metric_next = given;
+    return r ? r : on_any(z, !last || given < z->micro.metrics.count, left);
 }
 
 static zero_result end(zero_ctx *z)
@@ -207,9 +207,9 @@ static zero_result end(zero_ctx *z)
     zero_result r = ZERO_OK;
     if (eng_stop_agreed(z))
         r = leave(z, &left);
-    else if (z->micro != z->evaluation.count - 1)
-        r = eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches", z->micro + 1,
-                     z->evaluation.count);
+    else if (z->micro.index != z->evaluation.count - 1)
+        r = eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches",
+                     z->micro.index + 1, z->evaluation.count);
     else
         r = eng_micro_check(z, "zero_eval_end");
     if (!r && !left)
@@ -222,7 +222,7 @@ static zero_result end(zero_ctx *z)
         eng_metric_evaluation_line(z);
     eng_watch_evaluation_end(z);
     z->evaluation.active = false;
-    z->micro = -1;
+    z->micro.index = -1;
     return left ? ZERO_AGAIN : ZERO_OK;
 }
 

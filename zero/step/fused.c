@@ -14,13 +14,13 @@
 
 #include <string.h>
 
-/** Hyper-parameters are copied into z->hyper, which the step will leave there anyway. */
+/** Hyper-parameters are copied into z->stepping.hyper, which the step will leave there anyway. */
 static void keep(zero_ctx *z, const zero_step_args *args)
 {
     eng_step_keep(z, args);
-    z->announced = *args;
-    z->announced.hyper = z->hyper;
-    z->announced.hyper_stride = sizeof *z->hyper;
+    z->stepping.announced = *args;
+    z->stepping.announced.hyper = z->stepping.hyper;
+    z->stepping.announced.hyper_stride = sizeof *z->stepping.hyper;
 }
 
 /** What an update before the verdict rules out. */
@@ -50,9 +50,9 @@ static zero_result check_window(zero_ctx *z)
         return eng_fail(z, ZERO_E_STATE,
                         "zero_step_ahead with verify_micro: a micro-batch is computed again after "
                         "the last one, with the same parameters");
-    if (z->micro != z->micro_count - 1)
+    if (z->micro.index != z->micro.count - 1)
         return eng_fail(z, ZERO_E_STATE, "zero_step_ahead after %d of %d micro-batches were begun",
-                        z->micro + 1, z->micro_count);
+                        z->micro.index + 1, z->micro.count);
     for (size_t u = 0; u < z->layout.unit_count; u++)
         if (z->units[u].grad_open || z->units[u].grad_handed)
             return eng_fail(z, ZERO_E_STATE,
@@ -75,7 +75,7 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
     keep(z, &args);
     if (eng_state_on_device(z))
         return eng_device_announce(z);
-    eng_step_prepare(z, args.scale / z->scale.value);
+    eng_step_prepare(z, args.scale / z->stepping.scale.value);
     eng_tier_announce(z);
     return ZERO_OK;
 }
@@ -97,7 +97,7 @@ static bool same_hyper(const zero_hyper *a, const zero_hyper *b)
 
 zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
 {
-    *args = z->announced;
+    *args = z->stepping.announced;
     if (!user)
         return ZERO_OK;
     zero_step_args again;
@@ -106,7 +106,7 @@ zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
         return r;
     bool same = again.scale == args->scale && again.max_norm == args->max_norm;
     for (size_t g = 0; g < z->model.group_count; g++)
-        same = same && same_hyper(eng_step_hyper(&again, g), &z->hyper[g]);
+        same = same && same_hyper(eng_step_hyper(&again, g), &z->stepping.hyper[g]);
     if (!same)
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_step with other arguments than zero_step_ahead had: give none");
@@ -127,7 +127,7 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
                         "unit is gathered: release it first",
                         unit, u->name);
     // From its owners' memory, which they may write when this rank has handed over.
-    zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gather_slots[u->slot]) : ZERO_OK;
+    zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gathers.slots[u->slot]) : ZERO_OK;
     return r ? r : eng_publish_wait(z, unit);
 }
 
@@ -147,7 +147,7 @@ bool eng_ahead_early(const zero_ctx *z, size_t section)
 
 bool eng_ahead_begin(zero_ctx *z, size_t section)
 {
-    z->io[section].next_segment = z->section_segments[section];
+    z->io[section].next_segment = z->update.section_segments[section];
     // Tiles are updated as a whole, when all sums of theirs are complete.
     return !z->tier && eng_ahead_early(z, section);
 }
@@ -157,9 +157,9 @@ bool eng_ahead_begin(zero_ctx *z, size_t section)
 static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct eng_segment *part)
 {
     const zero_ctx *z = io->z;
-    if (io->next_segment == z->section_segments[io->section + 1])
+    if (io->next_segment == z->update.section_segments[io->section + 1])
         return false;
-    *part = z->segments[io->next_segment];
+    *part = z->update.segments[io->next_segment];
     const size_t part_end = part->first + part->count;
     part->first = part->first > at ? part->first : at;
     if (part->first >= end)
@@ -172,7 +172,7 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
 
 bool eng_ahead_hopeless(const zero_ctx *z)
 {
-    return z->bad.micro != UINT64_MAX || z->squares_overflow;
+    return z->gradients.bad.micro != UINT64_MAX || z->gradients.squares_overflow;
 }
 
 /** Element of the section at which this rank's run begins. */

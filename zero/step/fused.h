@@ -9,7 +9,7 @@
 
 static inline bool eng_announced(const zero_ctx *z)
 {
-    return z->announced.struct_size != 0;
+    return z->stepping.announced.struct_size != 0;
 }
 /** The arguments of the step that was announced; user's, if given, must be the same:
  * ZERO_E_INVALID. */

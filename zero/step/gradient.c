@@ -54,7 +54,7 @@ static zero_result too_many_open(zero_ctx *z, zero_unit unit)
     return eng_fail(z, ZERO_E_LIMIT,
                     "gradient of unit %d (%s): %d gradients are open already: %s: hand one over or "
                     "raise grad_units (%d)",
-                    unit, z->units[unit].name, z->open_grads, open, z->config.grad_units);
+                    unit, z->units[unit].name, z->gradients.open, open, z->config.grad_units);
 }
 
 /** A slot of the unit's class that is not open, the one handed over longest ago; -1: none. */
@@ -64,8 +64,8 @@ static int oldest_slot(const zero_ctx *z, zero_unit unit)
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
     int best = -1;
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
-        const struct eng_grad_slot *slot = &z->grad_slots[i];
-        if (!slot->open && (best < 0 || slot->handed < z->grad_slots[best].handed))
+        const struct eng_grad_slot *slot = &z->gradients.slots[i];
+        if (!slot->open && (best < 0 || slot->handed < z->gradients.slots[best].handed))
             best = i;
     }
     return best;
@@ -86,9 +86,9 @@ static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
     *taken = choose_slot(z, unit, raw);
     if (*taken < 0)
         return too_many_open(z, unit);
-    zero_result r = z->grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
-    if (!r && z->grad_slots[*taken].unit >= 0)
-        r = drain_unit(z, z->grad_slots[*taken].unit);
+    zero_result r = z->publication.grads_lent ? eng_sums_reclaim(z) : ZERO_OK;
+    if (!r && z->gradients.slots[*taken].unit >= 0)
+        r = drain_unit(z, z->gradients.slots[*taken].unit);
     return r ? r : drain_unit(z, unit);
 }
 
@@ -124,7 +124,7 @@ static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpo
 static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpose)
 {
     struct eng_unit *u = &z->units[unit];
-    if (z->micro < 0 || z->evaluation.active)
+    if (z->micro.index < 0 || z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) opened %s", unit, u->name,
                         z->evaluation.active ? "in an evaluation"
                                              : "outside a micro-batch: zero_micro_begin() is due");
@@ -134,9 +134,9 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
                         unit, u->name);
     if (u->grad_open || u->grad_handed)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) is %s already in micro-batch %d",
-                        unit, u->name, u->grad_open ? "open" : "handed over", z->micro);
+                        unit, u->name, u->grad_open ? "open" : "handed over", z->micro.index);
     const bool limited = z->config.stage >= 2 || z->config.paranoid;
-    if (limited && z->open_grads >= z->config.grad_units)
+    if (limited && z->gradients.open >= z->config.grad_units)
         return too_many_open(z, unit);
     const uint64_t begin = base_clock_ns();
     int taken = -1;
@@ -146,8 +146,8 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     if (r)
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
-    struct eng_grad_slot *slot = &z->grad_slots[taken];
-    const bool first = !z->config.native || z->micro == 0;
+    struct eng_grad_slot *slot = &z->gradients.slots[taken];
+    const bool first = !z->config.native || z->micro.index == 0;
     const bool again = slot->unit == unit && slot->clean;
     if (first) {
         slot->unit = unit;
@@ -156,7 +156,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     slot->open = true;
     u->grad_slot = taken;
     u->grad_open = true;
-    z->open_grads++;
+    z->gradients.open++;
     const bool so_far = !first && taken == u->sum_slot; // reduction=native
     if (eng_state_on_device(z)) {
         slot->clean = true;
@@ -165,7 +165,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     if (z->device)
         return eng_device_claim(z, unit, so_far);
     if (!so_far)
-        clear(z, unit, z->grads + slot->offset, purpose, again);
+        clear(z, unit, z->memory.grads + slot->offset, purpose, again);
     slot->clean = true;
     return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
 }
@@ -173,9 +173,9 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
 void eng_add_square_sum(zero_ctx *z, double squares)
 {
     if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
-        base_exact_sum_add(&z->squares, squares);
+        base_exact_sum_add(&z->gradients.squares, squares);
     else
-        z->squares_overflow = true;
+        z->gradients.squares_overflow = true;
 }
 
 /** Adds the squares of `count` sums, granule by granule; with `finite_only` as far as all sums of a
@@ -255,7 +255,7 @@ static void found_nonfinite(void *user, int contributor, size_t element)
         .slice = (uint64_t)slice->index,
         .element = own + element - slice->granule * ENG_GRANULE,
     };
-    eng_bad_min(&z->bad, &bad);
+    eng_bad_min(&z->gradients.bad, &bad);
 }
 
 /** The same, and what may be updated by now is. */
@@ -270,7 +270,7 @@ static void round_gradient(zero_ctx *z, size_t s, size_t grad_bytes)
 {
     const struct eng_section *section = &z->layout.sections[s];
     const struct eng_section_place *place = &z->placement.sections[s];
-    unsigned char *slot = z->grads + grad_bytes;
+    unsigned char *slot = z->memory.grads + grad_bytes;
     if (place->comm_dtype != section->grad_dtype)
         eng_convert(z->kernels, section->grad_dtype, slot + place->grad_offset, place->comm_dtype,
                     slot + place->comm_offset, section->granules * ENG_GRANULE);
@@ -285,22 +285,23 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     if (r)
         return r;
     round_gradient(z, s, grad_bytes);
-    io->round = z->micro;
-    const bool last = z->micro == z->micro_count - 1, store = z->micro == 0 || z->config.native;
+    io->round = z->micro.index;
+    const bool last = z->micro.index == z->micro.count - 1,
+               store = z->micro.index == 0 || z->config.native;
     io->ahead = eng_ahead_begin(z, s);
     const bool again = eng_adds_again(z, s);
     const struct coll_reduce_scatter op = {
-        .source = z->grads + grad_bytes + place->comm_offset,
+        .source = z->memory.grads + grad_bytes + place->comm_offset,
         .dtype = place->comm_dtype,
         .spans = section->elements,
         .accumulator = (io->ahead && store) || again
                            ? NULL
                            : eng_own_sums(z, s, section->elements[z->config.rank].offset),
-        .contributors = eng_contributors(z, z->micro),
+        .contributors = eng_contributors(z, z->micro.index),
         .together = eng_ahead_early(z, s),
         .store = store,
         .sum_group = (uint32_t)z->config.sum_group,
-        .first = (uint64_t)z->micro * (uint64_t)z->config.world,
+        .first = (uint64_t)z->micro.index * (uint64_t)z->config.world,
         .last = last,
         .block = eng_own_blocks(z, s),
         .tile = io->ahead ? update_tile
@@ -324,7 +325,7 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = eng_tier_sums_begin(z, unit);
-    eng_frozen_clear(z, unit, z->grads + grad_bytes);
+    eng_frozen_clear(z, unit, z->memory.grads + grad_bytes);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         if (z->io[s].trains)
             r = start_reduction(z, s, grad_bytes);
@@ -336,19 +337,19 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
     zero_result r = ZERO_OK;
-    struct eng_grad_slot *slot = &z->grad_slots[u->grad_slot];
+    struct eng_grad_slot *slot = &z->gradients.slots[u->grad_slot];
     slot->open = false;
-    slot->handed = u->handed = ++z->grads_handed;
+    slot->handed = u->handed = ++z->gradients.handed;
     const uint64_t begin = base_clock_ns();
     if (z->config.paranoid)
         r = eng_paranoid_grad_done(z, unit);
-    eng_verify_hash(z, unit, z->grads + slot->offset);
+    eng_verify_hash(z, unit, z->memory.grads + slot->offset);
     if (eng_verifying(z))
         return r ? r : eng_prefetch_aside(z);
     if (z->config.native && !z->device)
         eng_native_add(z, unit);
-    if (!r && (!z->config.native || z->micro == z->micro_count - 1))
-        r = start_reductions(z, unit, z->grad_slots[u->sum_slot].offset);
+    if (!r && (!z->config.native || z->micro.index == z->micro.count - 1))
+        r = start_reductions(z, unit, z->gradients.slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
     if (!r)
@@ -378,7 +379,7 @@ zero_result eng_grad_finish(zero_ctx *z)
 void eng_grad_doubt(zero_ctx *z)
 {
     for (int i = 0; i < z->placement.grads.slot_count; i++)
-        z->grad_slots[i].clean = false;
+        z->gradients.slots[i].clean = false;
 }
 
 /** What of a unit was updated with its sums goes back to the device, where no other rank has to
@@ -428,16 +429,16 @@ static zero_result bring_down(zero_ctx *z, zero_unit unit)
  * last micro-batch has made a sum, and what the host looks at. */
 static bool comes_down(const zero_ctx *z)
 {
-    return !z->config.native || z->micro == z->micro_count - 1 || eng_verify_hashes(z);
+    return !z->config.native || z->micro.index == z->micro.count - 1 || eng_verify_hashes(z);
 }
 
 /** The gradient stays on the device, which `adds` it up. */
 static zero_result add_up(zero_ctx *z, zero_unit unit,
                           zero_result (*adds)(zero_ctx *z, zero_unit unit))
 {
-    struct eng_grad_slot *slot = &z->grad_slots[z->units[unit].grad_slot];
+    struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
     slot->open = false;
-    slot->handed = z->units[unit].handed = ++z->grads_handed;
+    slot->handed = z->units[unit].handed = ++z->gradients.handed;
     zero_result r = adds(z, unit);
     // Nothing that travels is waited for here, and others may wait for what this rank sends.
     if (!r && !eng_state_on_device(z) && (r = coll_progress(z->comm)) != ZERO_OK)
@@ -451,7 +452,7 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     struct eng_unit *u = &z->units[unit];
     u->grad_open = false;
     u->grad_handed = true;
-    z->open_grads--;
+    z->gradients.open--;
     if (eng_state_on_device(z))
         return add_up(z, unit, eng_device_reduce);
     if (!z->device)
@@ -528,7 +529,8 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return own;
     if (z->config.paranoid)
         return eng_paranoid_grad(z, slice);
-    return (z->device ? eng_device_grads(z) : z->grads) + z->grad_slots[unit->grad_slot].offset +
+    return (z->device ? eng_device_grads(z) : z->memory.grads) +
+           z->gradients.slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
 }

@@ -42,14 +42,14 @@ static bool taken_name(const char *name)
 /** Enters the name in the first micro-batch of a step, compares it in the later ones. */
 static zero_result name_metric(zero_ctx *z, const char *name)
 {
-    struct eng_metrics *metrics = &z->metrics;
-    const int m = z->metric_next;
-    if (z->micro > 0) {
+    struct eng_metrics *metrics = &z->micro.metrics;
+    const int m = z->micro.metric_next;
+    if (z->micro.index > 0) {
         if (m < metrics->count && strcmp(metrics->list[m].name, name) == 0)
             return ZERO_OK;
         return eng_fail(z, ZERO_E_STATE,
                         "metric %s in micro-batch %d, where micro-batch 0 had %s at this place",
-                        name, z->micro, m < metrics->count ? metrics->list[m].name : "none");
+                        name, z->micro.index, m < metrics->count ? metrics->list[m].name : "none");
     }
     if (taken_name(name))
         return eng_fail(z, ZERO_E_INVALID,
@@ -73,7 +73,7 @@ void eng_metric_set(const zero_ctx *z, int metric, double value)
     }
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
     double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
-    values[metric * eng_micro_count(z) + z->micro] = value;
+    values[metric * eng_micro_count(z) + z->micro.index] = value;
 }
 
 static zero_result give(zero_ctx *z, const char *name, double value)
@@ -82,13 +82,13 @@ static zero_result give(zero_ctx *z, const char *name, double value)
         return eng_fail(z, ZERO_E_INVALID,
                         "a metric's name is 1 .. %d of [A-Za-z0-9_.-], not \"%.40s\"",
                         ENG_METRIC_NAME - 1, name ? name : "");
-    if (z->micro < 0)
+    if (z->micro.index < 0)
         return eng_fail(z, ZERO_E_STATE,
                         "metric %s given outside a micro-batch: zero_micro_begin() is due", name);
     const zero_result r = name_metric(z, name);
     if (r)
         return r;
-    eng_metric_set(z, z->metric_next++, value);
+    eng_metric_set(z, z->micro.metric_next++, value);
     return ZERO_OK;
 }
 
@@ -107,7 +107,7 @@ static zero_result give_from(zero_ctx *z, const char *name, const float *value)
     if (!z->device)
         return give(z, name, (double)*value);
     const zero_result r = give(z, name, NAN); // until it is here
-    return r ? r : eng_device_value(z, z->metric_next - 1, value);
+    return r ? r : eng_device_value(z, z->micro.metric_next - 1, value);
 }
 
 zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, zero_stream stream)
@@ -125,8 +125,8 @@ zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, 
 
 uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash)
 {
-    for (int m = 0; m < z->metrics.count; m++) {
-        const char *name = z->metrics.list[m].name;
+    for (int m = 0; m < z->micro.metrics.count; m++) {
+        const char *name = z->micro.metrics.list[m].name;
         hash = base_hash64(name, strlen(name), hash);
     }
     return hash;
@@ -152,16 +152,16 @@ void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned 
         }
         metrics->list[m].mean = sum / total;
     }
-    z->means = *metrics;
+    z->micro.means = *metrics;
 }
 
 zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
 {
     if (!z || !name || !mean)
         return ZERO_E_INVALID;
-    for (int m = 0; m < z->means.count; m++)
-        if (strcmp(z->means.list[m].name, name) == 0) {
-            *mean = z->means.list[m].mean;
+    for (int m = 0; m < z->micro.means.count; m++)
+        if (strcmp(z->micro.means.list[m].name, name) == 0) {
+            *mean = z->micro.means.list[m].mean;
             return ZERO_OK;
         }
     return ZERO_NOT_FOUND;
@@ -221,8 +221,8 @@ static void begin_line(const zero_ctx *z, uint64_t step, struct base_text *line)
 /** Adds the means, and writes the line. */
 static void end_line(zero_ctx *z, struct base_text *line)
 {
-    for (int m = 0; m < z->means.count; m++)
-        add_number(line, z->means.list[m].name, z->means.list[m].mean);
+    for (int m = 0; m < z->micro.means.count; m++)
+        add_number(line, z->micro.means.list[m].name, z->micro.means.list[m].mean);
     base_text_add(line, "}\n");
     struct base_error error = {0};
     if (write_line(z->config.metrics_fd, line->bytes, line->used, &error)) {
@@ -238,13 +238,13 @@ void eng_metric_step_line(zero_ctx *z, double lr)
         return;
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
-    begin_line(z, z->result.step, &line);
-    add_number(&line, keys[NORM], z->result.norm);
-    add_number(&line, keys[CLIP], z->result.clip);
-    add_number(&line, keys[SKIPPED], z->result.skipped);
+    begin_line(z, z->stepping.result.step, &line);
+    add_number(&line, keys[NORM], z->stepping.result.norm);
+    add_number(&line, keys[CLIP], z->stepping.result.clip);
+    add_number(&line, keys[SKIPPED], z->stepping.result.skipped);
     add_number(&line, keys[LR], lr);
     if (z->config.loss_scale != ENG_LOSS_SCALE_OFF)
-        add_number(&line, keys[LOSS_SCALE], z->result.loss_scale);
+        add_number(&line, keys[LOSS_SCALE], z->stepping.result.loss_scale);
     end_line(z, &line);
 }
 

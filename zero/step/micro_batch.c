@@ -15,7 +15,7 @@ int eng_micro_total(const zero_ctx *z)
 
 int eng_micro_count(const zero_ctx *z)
 {
-    return z->evaluation.active ? z->evaluation.count : z->micro_count + z->config.verify_micro;
+    return z->evaluation.active ? z->evaluation.count : z->micro.count + z->config.verify_micro;
 }
 
 int32_t zero_micro_total(const zero_ctx *z)
@@ -51,15 +51,15 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
         if (unit->holds > 0)
             return eng_fail(z, ZERO_E_STATE, "%s: unit %zu (%s) is gathered: zero_release() is due",
                             call, u, unit->name);
-        if (z->micro >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
+        if (z->micro.index >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
             return eng_fail(z, ZERO_E_STATE,
                             "%s: no gradient of unit %zu (%s) was handed over in micro-batch %d: "
                             "zero_grad_done(), or zero_grad_none(), is due",
-                            call, u, unit->name, z->micro);
+                            call, u, unit->name, z->micro.index);
     }
-    if (z->micro > 0 && z->metric_next < z->metrics.count)
+    if (z->micro.index > 0 && z->micro.metric_next < z->micro.metrics.count)
         return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,
-                        z->metrics.list[z->metric_next].name, z->micro);
+                        z->micro.metrics.list[z->micro.metric_next].name, z->micro.index);
     return ZERO_OK;
 }
 
@@ -67,7 +67,7 @@ zero_result eng_not_inside(zero_ctx *z, const char *call)
 {
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
-    if (z->micro >= 0)
+    if (z->micro.index >= 0)
         return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
     return ZERO_OK;
 }
@@ -91,27 +91,27 @@ zero_result eng_between_steps(zero_ctx *z, const char *call)
 /** The first micro-batch of a step or an evaluation begins. */
 static zero_result start_over(zero_ctx *z)
 {
-    z->metrics.count = 0;
+    z->micro.metrics.count = 0;
     if (z->evaluation.active)
         return ZERO_OK;
-    base_exact_sum_init(&z->squares);
-    z->squares_overflow = false;
-    z->bad = (struct eng_bad){.micro = UINT64_MAX};
+    base_exact_sum_init(&z->gradients.squares);
+    z->gradients.squares_overflow = false;
+    z->gradients.bad = (struct eng_bad){.micro = UINT64_MAX};
     return eng_state_on_device(z) ? eng_device_begin(z) : ZERO_OK;
 }
 
 static zero_result micro_begin(zero_ctx *z, int32_t i)
 {
-    if (i != z->micro + 1 || i >= eng_micro_count(z))
+    if (i != z->micro.index + 1 || i >= eng_micro_count(z))
         return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
-                        z->micro + 1, eng_micro_count(z));
+                        z->micro.index + 1, eng_micro_count(z));
     zero_result r = eng_micro_check(z, "zero_micro_begin");
     if (!r && z->evaluation.active && i > 0)
         r = eng_evaluation_listen(z);
     if (r)
         return r;
-    z->micro = i;
-    z->metric_next = 0;
+    z->micro.index = i;
+    z->micro.metric_next = 0;
     r = i == 0 ? start_over(z) : ZERO_OK;
     if (r)
         return r;

@@ -70,7 +70,7 @@ zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model
 /** Says in words what was not finite. */
 static void describe(const zero_ctx *z, char *text, size_t size)
 {
-    const zero_step_result *bad = &z->result;
+    const zero_step_result *bad = &z->stepping.result;
     if (isfinite(bad->norm))
         snprintf(text, size,
                  "every gradient is finite, but their norm, scaled and clipped, is %g, and an "
@@ -90,24 +90,24 @@ static void describe(const zero_ctx *z, char *text, size_t size)
 zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead)
 {
     char text[448];
-    const unsigned long long step = z->result.step;
+    const unsigned long long step = z->stepping.result.step;
     describe(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
                                ahead ? "; a part of the announced update is made" : "");
-    if (z->config.skip_limit > 0 && z->result.skips > (uint64_t)z->config.skip_limit)
+    if (z->config.skip_limit > 0 && z->stepping.result.skips > (uint64_t)z->config.skip_limit)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,
                                z->config.skip_limit, text);
-    const double before = z->scale.value;
-    if (!eng_scale_overflow(&z->scale))
+    const double before = z->stepping.scale.value;
+    if (!eng_scale_overflow(&z->stepping.scale))
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, with the loss scale at loss_scale_min=%g: %s", step,
                                before, text);
-    if (z->scale.value != before)
+    if (z->stepping.scale.value != before)
         base_logf(&z->log, ZERO_LOG_WARN, "core",
                   "step %llu is skipped, the loss scale goes from %g to %g: %s", step, before,
-                  z->scale.value, text);
+                  z->stepping.scale.value, text);
     else
         base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s", step, text);
     return ZERO_OK;
@@ -115,15 +115,15 @@ zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead)
 
 void eng_policy_clean(zero_ctx *z)
 {
-    const double before = z->scale.value;
-    if (eng_scale_clean(&z->scale))
+    const double before = z->stepping.scale.value;
+    if (eng_scale_clean(&z->stepping.scale))
         base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu: the loss scale goes from %g to %g",
-                  (unsigned long long)z->result.step, before, z->scale.value);
+                  (unsigned long long)z->stepping.result.step, before, z->stepping.scale.value);
 }
 
 double zero_loss_scale(const zero_ctx *z)
 {
-    if (z && z->committed && z->scale.dynamic && eng_state_on_device(z))
+    if (z && z->committed && z->stepping.scale.dynamic && eng_state_on_device(z))
         eng_step_look(z, true);
-    return z && z->committed ? z->scale.value : 1.0;
+    return z && z->committed ? z->stepping.scale.value : 1.0;
 }

@@ -114,10 +114,10 @@ void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, 
         look_at_weights(&at);
         look_at_moments(&at);
     }
-    pthread_mutex_lock(&z->outcome.lock);
-    z->outcome.large = true;
-    eng_wrong_min(&z->outcome.first, &at.found);
-    pthread_mutex_unlock(&z->outcome.lock);
+    pthread_mutex_lock(&z->stepping.outcome.lock);
+    z->stepping.outcome.large = true;
+    eng_wrong_min(&z->stepping.outcome.first, &at.found);
+    pthread_mutex_unlock(&z->stepping.outcome.lock);
 }
 
 /* ------------------------------------------------------------------ what may go wrong */
@@ -134,7 +134,7 @@ double eng_norm_most(const zero_ctx *z)
         const struct eng_group *group = &z->model.groups[g];
         const double own = group->choice.own || group->frozen
                                ? INFINITY
-                               : group->optimizer->gradient_most(&z->hyper[g]);
+                               : group->optimizer->gradient_most(&z->stepping.hyper[g]);
         most = own < most ? own : most;
     }
     return most;
@@ -155,7 +155,7 @@ static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper,
 bool eng_outcome_large(const zero_ctx *z)
 {
     // In an announced step a part of the update is made by now.
-    return z->outcome.large || z->outcome.small != z->version;
+    return z->stepping.outcome.large || z->stepping.outcome.small != z->publication.version;
 }
 
 void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
@@ -163,10 +163,11 @@ void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
     bool doubtful = large;
     for (size_t g = 0; g < z->model.group_count; g++)
         if (!z->model.groups[g].frozen)
-            doubtful = doubtful || may_overflow(&z->model.groups[g], &z->hyper[g], gradient);
+            doubtful =
+                doubtful || may_overflow(&z->model.groups[g], &z->stepping.hyper[g], gradient);
     for (size_t s = 0; s < z->layout.section_count; s++)
         doubtful = doubtful || (z->io[s].trains && z->layout.sections[s].dtype == ZERO_F16);
-    z->outcome.doubtful = doubtful;
+    z->stepping.outcome.doubtful = doubtful;
 }
 
 /* ------------------------------------------------------------------ what all ranks are told */
@@ -175,10 +176,10 @@ void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
 static zero_result share(zero_ctx *z, struct eng_wrong *first)
 {
     const struct eng_wrong own = *first;
-    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->verdict_all);
+    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->stepping.verdict_all);
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         struct eng_wrong theirs;
-        memcpy(&theirs, z->verdict_all + (size_t)rank * sizeof theirs, sizeof theirs);
+        memcpy(&theirs, z->stepping.verdict_all + (size_t)rank * sizeof theirs, sizeof theirs);
         eng_wrong_min(first, &theirs);
     }
     return r ? eng_comm_failed(z, r) : ZERO_OK;
@@ -210,9 +211,9 @@ zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_
              "checkpoint, with a smaller scale or learning rate, or with clipping",
              (unsigned long long)step, value, z->model.params[wrong->param].name,
              (unsigned long long)wrong->slice, (unsigned long long)wrong->element);
-    z->result.bad_param = (zero_param)wrong->param;
-    z->result.bad_slice = (int32_t)wrong->slice;
-    z->result.bad_element = wrong->element;
+    z->stepping.result.bad_param = (zero_param)wrong->param;
+    z->stepping.result.bad_slice = (int32_t)wrong->slice;
+    z->stepping.result.bad_element = wrong->element;
     return agreed ? eng_fail_agreed(z, ZERO_E_NONFINITE, "%s", message)
                   : eng_fail(z, ZERO_E_NONFINITE, "%s", message);
 }
@@ -227,15 +228,15 @@ zero_result eng_outcome_agree(zero_ctx *z, uint64_t step)
 {
     // At stage 0 every rank updates everything, and finds what the others find.
     const bool parts = z->config.stage > 0 && z->config.world > 1;
-    struct eng_wrong first = z->outcome.first;
-    const bool asks = parts && z->outcome.doubtful;
+    struct eng_wrong first = z->stepping.outcome.first;
+    const bool asks = parts && z->stepping.outcome.doubtful;
     const zero_result r = asks ? share(z, &first) : ZERO_OK;
     if (r)
         return r;
     if (first.param != UINT64_MAX)
         return eng_outcome_fail(z, &first, step, asks || !parts);
-    if (!z->outcome.large)
-        z->outcome.small = z->version;
-    z->outcome.large = false;
+    if (!z->stepping.outcome.large)
+        z->stepping.outcome.small = z->publication.version;
+    z->stepping.outcome.large = false;
     return ZERO_OK;
 }

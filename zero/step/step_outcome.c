@@ -33,7 +33,7 @@ size_t eng_verdict_bytes(const zero_ctx *z)
 
 double *eng_verdict_metrics(const zero_ctx *z)
 {
-    return (double *)(void *)(z->verdict_mine + sizeof(struct ballot));
+    return (double *)(void *)(z->stepping.verdict_mine + sizeof(struct ballot));
 }
 
 /** A motion in its own words, which are exchanged only if they are not the same. */
@@ -151,9 +151,9 @@ static zero_result diverged(zero_ctx *z, const struct eng_motion *motion, int ot
 static zero_result check_motion(zero_ctx *z, const struct eng_motion *motion, size_t stride)
 {
     struct ballot first, other;
-    memcpy(&first, z->verdict_all, sizeof first);
+    memcpy(&first, z->stepping.verdict_all, sizeof first);
     for (int r = 1; r < z->config.world; r++) {
-        memcpy(&other, z->verdict_all + (size_t)r * stride, sizeof other);
+        memcpy(&other, z->stepping.verdict_all + (size_t)r * stride, sizeof other);
         if (other.motion_hash != first.motion_hash)
             return diverged(z, motion, r);
     }
@@ -170,7 +170,7 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
     verdict->stop = verdict->large = false;
     for (int r = 0; r < z->config.world; r++) {
         struct ballot ballot;
-        memcpy(&ballot, z->verdict_all + (size_t)r * stride, sizeof ballot);
+        memcpy(&ballot, z->stepping.verdict_all + (size_t)r * stride, sizeof ballot);
         base_exact_sum_merge(&squares, &ballot.squares);
         eng_bad_min(&verdict->bad, &ballot.bad);
         if (ballot.overflow)
@@ -190,8 +190,8 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
 /** What ranks have said beside the verdict itself. */
 static zero_result hear(zero_ctx *z, size_t stride)
 {
-    eng_tier_hear(z, z->verdict_all + offsetof(struct ballot, update), stride);
-    return eng_save_advance(z, z->verdict_all + offsetof(struct ballot, save), stride);
+    eng_tier_hear(z, z->stepping.verdict_all + offsetof(struct ballot, update), stride);
+    return eng_save_advance(z, z->stepping.verdict_all + offsetof(struct ballot, save), stride);
 }
 
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
@@ -199,8 +199,9 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
 {
     const struct ballot ballot = {.bad = *bad, .wrong = *wrong};
     const size_t stride = sizeof ballot + eng_metric_bytes(z, metrics->count);
-    memcpy(z->verdict_mine, &ballot, sizeof ballot);
-    const zero_result r = eng_exchange(z, z->verdict_mine, stride, z->verdict_all);
+    memcpy(z->stepping.verdict_mine, &ballot, sizeof ballot);
+    const zero_result r =
+        eng_exchange(z, z->stepping.verdict_mine, stride, z->stepping.verdict_all);
     if (r)
         return r;
     struct eng_verdict all; // bad of it, and nothing else, is there
@@ -208,10 +209,10 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
     *bad = all.bad;
     for (int rank = 0; rank < z->config.world; rank++) {
         struct ballot theirs;
-        memcpy(&theirs, z->verdict_all + (size_t)rank * stride, sizeof theirs);
+        memcpy(&theirs, z->stepping.verdict_all + (size_t)rank * stride, sizeof theirs);
         eng_wrong_min(wrong, &theirs.wrong);
     }
-    eng_metric_reduce(z, metrics, z->verdict_all, stride, sizeof ballot);
+    eng_metric_reduce(z, metrics, z->stepping.verdict_all, stride, sizeof ballot);
     return ZERO_OK;
 }
 
@@ -223,7 +224,7 @@ zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool
         .save = eng_save_word(z),
         .update = eng_tier_update_time(z),
     };
-    zero_result r = eng_exchange(z, &ballot, sizeof ballot, z->verdict_all);
+    zero_result r = eng_exchange(z, &ballot, sizeof ballot, z->stepping.verdict_all);
     if (!r)
         r = check_motion(z, motion, sizeof ballot);
     *stop = false;
@@ -239,25 +240,25 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
 {
     const struct ballot ballot = {
         .motion_hash = hash_motion(z, motion),
-        .squares = z->squares,
-        .bad = z->bad,
-        .overflow = z->squares_overflow,
+        .squares = z->gradients.squares,
+        .bad = z->gradients.bad,
+        .overflow = z->gradients.squares_overflow,
         .stop = eng_stop_asked(z),
         .large = eng_outcome_large(z),
         .save = motion->final ? eng_save_word(z) : 0,
         .update = motion->final ? eng_tier_update_time(z) : (struct eng_update_time){0},
     };
-    const size_t metrics = motion->final ? eng_metric_bytes(z, z->metrics.count) : 0;
+    const size_t metrics = motion->final ? eng_metric_bytes(z, z->micro.metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
-    memcpy(z->verdict_mine, &ballot, sizeof ballot);
-    zero_result r = eng_exchange(z, z->verdict_mine, stride, z->verdict_all);
+    memcpy(z->stepping.verdict_mine, &ballot, sizeof ballot);
+    zero_result r = eng_exchange(z, z->stepping.verdict_mine, stride, z->stepping.verdict_all);
     if (!r)
         r = check_motion(z, motion, stride);
     if (r)
         return r;
-    count_ballots(z, stride, motion->args->scale / z->scale.value, verdict);
+    count_ballots(z, stride, motion->args->scale / z->stepping.scale.value, verdict);
     if (!motion->final)
         return ZERO_OK;
-    eng_metric_reduce(z, &z->metrics, z->verdict_all, stride, sizeof ballot);
+    eng_metric_reduce(z, &z->micro.metrics, z->stepping.verdict_all, stride, sizeof ballot);
     return hear(z, stride);
 }

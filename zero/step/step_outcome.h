@@ -42,8 +42,8 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
  * contradict each other, or that nothing would come of. */
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
                                struct eng_scale *scale, struct base_error *error);
-/** The step of z->result is not finite: an error that is fatal, or a skip; ahead: a part of its
- * update may be made. */
+/** The step of z->stepping.result is not finite: an error that is fatal, or a skip; ahead: a part
+ * of its update may be made. */
 zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead);
 /** It is, and its update follows. */
 void eng_policy_clean(zero_ctx *z);
@@ -59,8 +59,8 @@ size_t eng_metric_bytes(const zero_ctx *z, int metrics);
 /** Means over all micro-batches from every rank's values. */
 void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
                        size_t stride, size_t offset);
-/** Writes the line of JSON of the step of z->result, or of the evaluation, to the descriptor
- * zero-run gave, if it gave one. */
+/** Writes the line of JSON of the step of z->stepping.result, or of the evaluation, to the
+ * descriptor zero-run gave, if it gave one. */
 void eng_metric_step_line(zero_ctx *z, double lr);
 void eng_metric_evaluation_line(zero_ctx *z);
 

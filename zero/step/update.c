@@ -87,8 +87,8 @@ size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int 
 {
     if (z->config.resident)
         return 0;
-    return count_segments(z, tiles, stage, rank) * sizeof *z->segments +
-           (z->layout.section_count + 1) * sizeof *z->section_segments;
+    return count_segments(z, tiles, stage, rank) * sizeof *z->update.segments +
+           (z->layout.section_count + 1) * sizeof *z->update.section_segments;
 }
 
 /** Whether what an update reads and writes drives the first working copies out of the caches again
@@ -105,8 +105,8 @@ static bool sums(const zero_ctx *z, size_t s)
 {
     if (!is_wide(z, s))
         return false;
-    for (size_t i = z->section_segments[s]; i < z->section_segments[s + 1]; i++)
-        if (!z->model.groups[z->segments[i].group].optimizer->update_sum)
+    for (size_t i = z->update.section_segments[s]; i < z->update.section_segments[s + 1]; i++)
+        if (!z->model.groups[z->update.segments[i].group].optimizer->update_sum)
             return false;
     return true;
 }
@@ -121,21 +121,21 @@ static bool adds_again(const zero_ctx *z)
         if (!z->layout.sections[s].frozen)
             bytes += z->layout.sections[s].granules * ENG_GRANULE *
                      eng_dtype_size(z->placement.sections[s].comm_dtype);
-    return z->config.stage == 0 && !z->config.grads_nvme && !z->all_sums && world > 1 &&
+    return z->config.stage == 0 && !z->config.grads_nvme && !z->publication.all_sums && world > 1 &&
            world <= AGAIN_RANKS && z->config.sum_group <= 1 && !z->config.verify_micro &&
            bytes <= AGAIN_BYTES / world;
 }
 
 bool eng_adds_again(const zero_ctx *z, size_t section)
 {
-    return z->adds_again && z->io[section].sums && (z->micro_count == 1 || z->config.native);
+    return z->update.adds_again && z->io[section].sums && (z->micro.count == 1 || z->config.native);
 }
 
 /** Tells pieces which segments are theirs: those of each follow each other. */
 static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
 {
-    for (size_t i = 0; i < z->section_segments[z->layout.section_count]; i++) {
-        const struct eng_segment *segment = &z->segments[i];
+    for (size_t i = 0; i < z->update.section_segments[z->layout.section_count]; i++) {
+        const struct eng_segment *segment = &z->update.segments[i];
         struct eng_piece *piece =
             eng_tiles_piece(tiles, segment->section, segment->first / ENG_GRANULE);
         if (piece->segments++ == 0)
@@ -150,23 +150,25 @@ zero_result eng_segments_make(zero_ctx *z)
     const int stage = z->config.stage, rank = z->config.rank;
     struct eng_tiles *tiles = z->tier ? &z->tier->tiles : NULL;
     const size_t total = count_segments(z, tiles, stage, rank);
-    z->segments = base_calloc(total, sizeof *z->segments);
-    z->section_segments = base_calloc(z->layout.section_count + 1, sizeof *z->section_segments);
-    if (!z->segments || !z->section_segments)
+    z->update.segments = base_calloc(total, sizeof *z->update.segments);
+    z->update.section_segments =
+        base_calloc(z->layout.section_count + 1, sizeof *z->update.section_segments);
+    if (!z->update.segments || !z->update.section_segments)
         return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
     size_t made = 0;
     for (size_t s = 0, i = 0; s < z->layout.section_count; s++) {
-        z->section_segments[s] = made;
+        z->update.section_segments[s] = made;
         for (; i < z->layout.slice_count && z->layout.slices[i].section == s; i++)
-            made += cut_slice(z, tiles, &z->layout.slices[i], stage, rank, z->segments + made);
+            made +=
+                cut_slice(z, tiles, &z->layout.slices[i], stage, rank, z->update.segments + made);
     }
-    z->section_segments[z->layout.section_count] = made;
+    z->update.section_segments[z->layout.section_count] = made;
     if (tiles)
         note_segments(z, tiles);
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s].sums = sums(z, s);
-    z->past_caches = exceeds_caches(&z->placement);
-    z->adds_again = adds_again(z);
+    z->update.past_caches = exceeds_caches(&z->placement);
+    z->update.adds_again = adds_again(z);
     return ZERO_OK;
 }
 
@@ -179,7 +181,7 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
         .count = count,
         .gradient = gradient,
         .work_dtype = dtype,
-        .past_caches = z->past_caches,
+        .past_caches = z->update.past_caches,
     };
     if (z->placement.sections[s].master)
         run.weight = eng_weights(z, s, first);
@@ -199,7 +201,7 @@ static void update_wide(zero_ctx *z, const struct eng_segment *segment)
         eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
     const struct eng_group *group = &z->model.groups[segment->group];
     run.alarm = &alarm;
-    group->optimizer->update(&group->choice, z->kernels, &z->scalars[segment->group], &run);
+    group->optimizer->update(&group->choice, z->kernels, &z->update.scalars[segment->group], &run);
     if (alarm)
         eng_outcome_look(z, segment->slice, segment->first, segment->count);
 }
@@ -227,8 +229,8 @@ static size_t add_and_update(zero_ctx *z, const struct eng_segment *segment,
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     run.alarm = &alarm;
-    const size_t done =
-        group->optimizer->update_sum(z->kernels, &z->scalars[segment->group], &run, from, squares);
+    const size_t done = group->optimizer->update_sum(z->kernels, &z->update.scalars[segment->group],
+                                                     &run, from, squares);
     if (alarm)
         eng_outcome_look(z, segment->slice, segment->first, done);
     eng_fp_leave(&saved);
@@ -251,9 +253,9 @@ size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
 static const void *contribution(const zero_ctx *z, int rank, size_t section)
 {
     const unsigned char *grads =
-        rank == z->config.rank ? z->grads : coll_arena_peer(z->grads_arena, rank);
+        rank == z->config.rank ? z->memory.grads : coll_arena_peer(z->memory.grads_arena, rank);
     const int slot = z->units[z->layout.sections[section].unit].sum_slot;
-    return grads + z->grad_slots[slot].offset + z->placement.sections[section].comm_offset;
+    return grads + z->gradients.slots[slot].offset + z->placement.sections[section].comm_offset;
 }
 
 /** Updates a segment whose sums nobody has kept. All of them are finite, for the step is. */
@@ -321,9 +323,9 @@ static void update_again_task(void *user, size_t index, int thread)
 
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
 {
-    struct section_update task = {.z = z, .segments = z->segments + first, .count = count};
+    struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
     const bool again = eng_adds_again(z, section);
-    z->grads_lent = z->grads_lent || again;
+    z->publication.grads_lent = z->publication.grads_lent || again;
     base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
 }
 
@@ -335,9 +337,9 @@ static zero_result update_memory(zero_ctx *z)
         for (size_t s = 0; s < z->layout.section_count; s++) {
             if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
-            const size_t first = z->section_segments[s];
+            const size_t first = z->update.section_segments[s];
             if (!z->io[s].ahead)
-                eng_update_range(z, s, first, z->section_segments[s + 1] - first);
+                eng_update_range(z, s, first, z->update.section_segments[s + 1] - first);
             z->io[s].ahead = false;
             if (!r)
                 r = eng_publish_start(z, s);
@@ -349,7 +351,7 @@ zero_result eng_update_all(zero_ctx *z)
 {
     eng_save_hold(z);
     const uint64_t begin = base_clock_ns();
-    z->version++;
+    z->publication.version++;
     zero_result r = eng_sums_fetch(z);
     if (r)
         return r;

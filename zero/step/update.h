@@ -6,8 +6,8 @@
 
 #include "zero/core/context.h"
 
-/** Updates every unit with z->scalars and publishes it. A failure meanwhile leaves nothing half
- * updated on this rank, where state is in memory: it only stops the publishing. */
+/** Updates every unit with z->update.scalars and publishes it. A failure meanwhile leaves nothing
+ * half updated on this rank, where state is in memory: it only stops the publishing. */
 zero_result eng_update_all(zero_ctx *z);
 /** Updates some of a section's segments, dealt out over the pool's threads. */
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);

@@ -38,11 +38,11 @@ static zero_result check_args(zero_ctx *z, const char *call, const zero_step_arg
                         "%s with scale %g: gradients are multiplied by it in fp32, which holds %g "
                         "at most",
                         call, args->scale, (double)FLT_MAX);
-    if (args->scale != 0 && (float)(args->scale / z->scale.value) == 0)
+    if (args->scale != 0 && (float)(args->scale / z->stepping.scale.value) == 0)
         return eng_fail(z, ZERO_E_INVALID,
                         "%s with scale %g, and a loss scale of %g: their quotient, which gradients "
                         "are multiplied by, is 0 in fp32",
-                        call, args->scale, z->scale.value);
+                        call, args->scale, z->stepping.scale.value);
     if (!isfinite(args->max_norm) || args->max_norm < 0)
         return eng_fail(z, ZERO_E_INVALID, "%s with max_norm %g", call, args->max_norm);
     for (size_t g = 0; g < z->model.group_count; g++) {
@@ -68,9 +68,9 @@ static zero_result check_state(zero_ctx *z, const char *call)
 {
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
-    if (z->micro != eng_micro_count(z) - 1)
-        return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call, z->micro + 1,
-                        eng_micro_count(z));
+    if (z->micro.index != eng_micro_count(z) - 1)
+        return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call,
+                        z->micro.index + 1, eng_micro_count(z));
     return eng_micro_check(z, call);
 }
 
@@ -102,9 +102,9 @@ void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdi
     double clip = 1;
     if (max_norm > 0 && verdict->finite)
         clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
-    z->stepped = true;
-    const uint64_t skips = z->result.skips;
-    z->result = (zero_step_result){
+    z->stepping.stepped = true;
+    const uint64_t skips = z->stepping.result.skips;
+    z->stepping.result = (zero_step_result){
         .step = step,
         .updates = z->updates,
         .skipped = !verdict->finite,
@@ -115,25 +115,25 @@ void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdi
         .bad_element = bad ? verdict->bad.element : 0,
         .bad_micro = bad ? verdict->bad.micro : 0,
         .bad_rank = bad ? (int32_t)(verdict->bad.micro % (uint64_t)z->config.world) : -1,
-        .loss_scale = z->scale.value,
+        .loss_scale = z->stepping.scale.value,
         .skips = verdict->finite ? 0 : skips + 1,
     };
 }
 
 void eng_step_prepare(zero_ctx *z, double gradient_scale)
 {
-    z->prepared = z->updates + 1;
+    z->update.prepared = z->updates + 1;
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
-        group->optimizer->prepare(&group->choice, &z->hyper[g], z->prepared, gradient_scale,
-                                  &z->scalars[g]);
+        group->optimizer->prepare(&group->choice, &z->stepping.hyper[g], z->update.prepared,
+                                  gradient_scale, &z->update.scalars[g]);
     }
 }
 
 void eng_step_keep(zero_ctx *z, const zero_step_args *args)
 {
     for (size_t g = 0; g < z->model.group_count; g++)
-        z->hyper[g] = *eng_step_hyper(args, g);
+        z->stepping.hyper[g] = *eng_step_hyper(args, g);
 }
 
 /** Whether the gradient of a step that is finite would overflow what optimizers make of it: where
@@ -141,31 +141,31 @@ void eng_step_keep(zero_ctx *z, const zero_step_args *args)
 static bool is_too_large(const zero_ctx *z)
 {
     return z->config.nonfinite == ZERO_NONFINITE_SKIP &&
-           !eng_gradient_fits(z->result.norm, z->result.clip, eng_norm_most(z));
+           !eng_gradient_fits(z->stepping.result.norm, z->stepping.result.clip, eng_norm_most(z));
 }
 
 static zero_result update(zero_ctx *z, double scale, bool large)
 {
     if (!eng_announced(z))
-        eng_step_prepare(z, scale * z->result.clip);
+        eng_step_prepare(z, scale * z->stepping.result.clip);
     z->updates++;
-    eng_outcome_begin(z, z->result.norm * z->result.clip, large);
+    eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip, large);
     const zero_result r = eng_update_all(z);
-    return r ? r : eng_outcome_agree(z, z->result.step);
+    return r ? r : eng_outcome_agree(z, z->stepping.result.step);
 }
 
 /** The batch counts, whether or not it led to an update. */
 static void end_batch(zero_ctx *z, bool stop)
 {
     z->step++;
-    z->micro = -1;
+    z->micro.index = -1;
     if (stop)
         eng_stop_agree(z);
 }
 
 static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 {
-    const double scale = args->scale / z->scale.value;
+    const double scale = args->scale / z->stepping.scale.value;
     const struct eng_motion motion = {"zero_step", args, true};
     struct eng_verdict verdict;
     zero_result r = eng_verify_compare(z);
@@ -189,7 +189,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
         eng_policy_clean(z);
         r = update(z, scale, verdict.large);
     }
-    z->result.updates = z->updates;
+    z->stepping.result.updates = z->updates;
     end_batch(z, verdict.stop);
     return r ? r : eng_tier_record(z);
 }
@@ -198,7 +198,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
 static zero_result update_files(zero_ctx *z)
 {
     zero_result r = eng_device_take_in(z, 0);
-    if (!r && !z->result.skipped)
+    if (!r && !z->stepping.result.skipped)
         r = eng_update_all(z);
     if (!r)
         r = eng_device_prove(z);
@@ -226,7 +226,7 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
         return update_files(z);
     eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);
     // All ranks learn at one place what the program multiplies its next loss by.
-    return z->scale.dynamic && z->config.world > 1 ? eng_device_take_in(z, 0) : ZERO_OK;
+    return z->stepping.scale.dynamic && z->config.world > 1 ? eng_device_take_in(z, 0) : ZERO_OK;
 }
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
@@ -245,9 +245,9 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = eng_publish_finish(z, false);
     if (r)
         return r;
-    z->announced.struct_size = 0;
+    z->stepping.announced.struct_size = 0;
     if (!eng_state_on_device(z))
-        eng_metric_step_line(z, z->hyper[0].lr);
+        eng_metric_step_line(z, z->stepping.hyper[0].lr);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }
@@ -282,9 +282,9 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
         return ZERO_E_INVALID;
     if (z->committed && eng_state_on_device(z))
         eng_step_look(z, false);
-    if (!z->stepped)
+    if (!z->stepping.stepped)
         return z->step > 0 ? ZERO_AGAIN : ZERO_E_STATE;
-    zero_step_result full = z->result;
+    zero_step_result full = z->stepping.result;
     full.struct_size = info->struct_size;
     eng_struct_give(info, &full, sizeof full);
     return ZERO_OK;
@@ -323,7 +323,7 @@ zero_result zero_step_wait(zero_ctx *z)
     if (!r && eng_state_on_device(z))
         r = eng_device_take_in(z, 0);
     // Inside a step an update may be under way again, which the next one's verdict tells of.
-    if (!r && eng_state_on_device(z) && z->micro < 0)
+    if (!r && eng_state_on_device(z) && z->micro.index < 0)
         r = eng_device_prove(z);
     return eng_leave(z, r);
 }
@@ -345,10 +345,10 @@ static zero_result skip_step(zero_ctx *z)
         r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
-    const uint64_t skips = z->result.skips;
+    const uint64_t skips = z->stepping.result.skips;
     eng_step_record(z, z->step + 1, &verdict, 0);
-    z->result.skipped = 1;
-    z->result.skips = skips;
+    z->stepping.result.skipped = 1;
+    z->stepping.result.skips = skips;
     end_batch(z, verdict.stop);
     r = eng_state_on_device(z) ? eng_device_skip(z) : ZERO_OK;
     if (!r)
@@ -357,7 +357,7 @@ static zero_result skip_step(zero_ctx *z)
         return r;
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
               (unsigned long long)z->step);
-    eng_metric_step_line(z, z->hyper[0].lr);
+    eng_metric_step_line(z, z->stepping.hyper[0].lr);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }

@@ -22,7 +22,7 @@ void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdi
 /** With state on the device: takes in what is known of steps whose verdict is under way, or waits
  * for all of it. */
 void eng_step_look(const zero_ctx *z, bool waits);
-/** Makes z->scalars of z->hyper, for the update that comes next. */
+/** Makes z->update.scalars of z->stepping.hyper, for the update that comes next. */
 void eng_step_prepare(zero_ctx *z, double gradient_scale);
 
 #endif

@@ -172,7 +172,8 @@ size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placemen
 static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *const memory[DEVICE_PINS] = {d->values, z->params, z->slots, z->grads};
+    void *const memory[DEVICE_PINS] = {d->values, z->memory.params, z->memory.slots,
+                                       z->memory.grads};
     const size_t bytes[DEVICE_PINS] = {DEVICE_VALUES_BYTES, p->params_bytes, p->gather.bytes,
                                        p->grads.bytes};
     const int count = z->config.resident ? 1 : DEVICE_PINS;
@@ -312,11 +313,11 @@ static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *s
     const struct eng_section *section = &z->layout.sections[s];
     const struct eng_section_place *place = &z->placement.sections[s];
     const int slot = z->units[section->unit].slot;
-    const unsigned char *from = z->params + place->home;
+    const unsigned char *from = z->memory.params + place->home;
     if (z->io[s].lent >= version) // of a step that is announced the next one is there early
         return ZERO_OK;
     if (place->residence == ENG_SHARDED)
-        from = z->slots + z->gather_slots[slot].offset + place->slot_offset;
+        from = z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset;
     // What the program has queued with the values before, by whatever stream, and older copies.
     zero_result r = d->ops->event_wait(d->read[section->unit], stream, error);
     if (!r)
@@ -402,7 +403,8 @@ zero_result eng_device_renew_early(zero_ctx *z, size_t section)
     if (z->placement.sections[section].residence == ENG_SHARDED)
         return ZERO_OK;
     // zero_step() will make these values the next version.
-    const zero_result r = show_section(z, section, z->version + 1, z->device->up, &error);
+    const zero_result r =
+        show_section(z, section, z->publication.version + 1, z->device->up, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
@@ -448,7 +450,7 @@ const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
     const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
     if (z->device->state) {
         const void *gathered = eng_gathered(z, slice);
-        return gathered || !z->fatal ? gathered : z->slots; // large enough for any unit
+        return gathered || !z->fatal ? gathered : z->memory.slots; // large enough for any unit
     }
     return z->device->params + z->device->sections[slice->section] +
            slice->granule * ENG_GRANULE * size;
@@ -458,14 +460,14 @@ const void *eng_device_param(const zero_ctx *z, const struct eng_slice *slice)
 
 unsigned char *eng_device_grads(const zero_ctx *z)
 {
-    return z->device->state ? z->grads : z->device->grads;
+    return z->device->state ? z->memory.grads : z->device->grads;
 }
 
 zero_result eng_device_claim(zero_ctx *z, zero_unit unit, bool keeps)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
-    unsigned char *gradient = d->grads + z->grad_slots[slot].offset;
+    unsigned char *gradient = d->grads + z->gradients.slots[slot].offset;
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(d->taken[slot], d->stream, &error);
     if (!r && !keeps)
@@ -484,7 +486,7 @@ static int leaving(const zero_ctx *z, zero_unit unit)
 static zero_result bring_down(zero_ctx *z, zero_unit unit, int slot, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const size_t offset = z->grad_slots[slot].offset;
+    const size_t offset = z->gradients.slots[slot].offset;
     zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)
         r = d->ops->event_wait(d->handed, d->down, error);
@@ -492,8 +494,8 @@ static zero_result bring_down(zero_ctx *z, zero_unit unit, int slot, struct base
     if (!r)
         r = d->ops->event_wait(d->lent[unit], d->down, error);
     if (!r)
-        r = d->ops->copy(z->grads + offset, d->grads + offset, z->placement.units[unit].grad_bytes,
-                         d->down, error);
+        r = d->ops->copy(z->memory.grads + offset, d->grads + offset,
+                         z->placement.units[unit].grad_bytes, d->down, error);
     return r ? r : d->ops->event_record(d->taken[slot], d->down, error);
 }
 

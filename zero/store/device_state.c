@@ -125,7 +125,7 @@ size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *pl
 /** Bytes of a step's metrics. */
 static size_t metric_bytes(const zero_ctx *z)
 {
-    const size_t values = ENG_MAX_METRICS * (size_t)(z->micro_count + z->config.verify_micro);
+    const size_t values = ENG_MAX_METRICS * (size_t)(z->micro.count + z->config.verify_micro);
     return values * (sizeof(union device_value) + 1);
 }
 
@@ -176,16 +176,16 @@ zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error)
 static void show(zero_ctx *z)
 {
     struct eng_device *d = z->device;
-    z->params = device_piece(d, DEVICE_PARAMS);
-    z->params_view = z->params;
-    z->slots = device_piece(d, DEVICE_GATHERED);
-    z->grads = device_piece(d, DEVICE_GRADS);
-    z->sums = device_piece(d, DEVICE_SUMS);
-    z->blocks = device_piece(d, DEVICE_BLOCKS);
+    z->memory.params = device_piece(d, DEVICE_PARAMS);
+    z->memory.params_view = z->memory.params;
+    z->memory.slots = device_piece(d, DEVICE_GATHERED);
+    z->memory.grads = device_piece(d, DEVICE_GRADS);
+    z->memory.sums = device_piece(d, DEVICE_SUMS);
+    z->memory.blocks = device_piece(d, DEVICE_BLOCKS);
     if (z->config.streamed) // memory of the host
         return;
-    z->moments = device_piece(d, DEVICE_MOMENTS);
-    z->masters = device_piece(d, DEVICE_MASTERS);
+    z->memory.moments = device_piece(d, DEVICE_MOMENTS);
+    z->memory.masters = device_piece(d, DEVICE_MASTERS);
 }
 
 static zero_result make_memory(zero_ctx *z, struct base_error *error)

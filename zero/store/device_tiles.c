@@ -400,10 +400,10 @@ static zero_result make_memory(const zero_ctx *z, struct device_tiles *tiles,
     if (r)
         return r;
     tiles->memory = bytes > 0 ? memory : NULL;
-    if (z->private_memory.size > 0)
-        r = ops->pin(z->private_memory.memory, z->private_memory.size, error);
-    if (!r && z->private_memory.size > 0)
-        tiles->pinned = z->private_memory.memory;
+    if (z->memory.private_memory.size > 0)
+        r = ops->pin(z->memory.private_memory.memory, z->memory.private_memory.size, error);
+    if (!r && z->memory.private_memory.size > 0)
+        tiles->pinned = z->memory.private_memory.memory;
     return r;
 }
 

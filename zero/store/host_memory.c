@@ -19,7 +19,8 @@ unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
-    return eng_bounce_find(z, z->params + place->home + (granule - place->home_first) * bytes);
+    return eng_bounce_find(z,
+                           z->memory.params + place->home + (granule - place->home_first) * bytes);
 }
 
 float *eng_weights(const zero_ctx *z, size_t section, size_t element)
@@ -28,9 +29,9 @@ float *eng_weights(const zero_ctx *z, size_t section, size_t element)
     if (z->tier && (place->staged || z->layout.sections[section].dtype != ZERO_F32))
         return eng_tier_field(z, 0, section, element);
     if (z->layout.sections[section].dtype != ZERO_F32)
-        return eng_bounce_find(z, z->masters + place->masters +
+        return eng_bounce_find(z, z->memory.masters + place->masters +
                                       place_index(element, place->state_first));
-    float *home = (float *)(void *)(z->params + place->home);
+    float *home = (float *)(void *)(z->memory.params + place->home);
     return eng_bounce_find(z, home + place_index(element, place->home_first));
 }
 
@@ -52,7 +53,7 @@ void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
         return eng_tier_field(z, 1 + which, section, element);
     const size_t at = place->moments + (size_t)which * place->state_granules * ENG_GRANULE +
                       place_index(element, place->state_first);
-    return eng_bounce_find(z, z->moments + at * eng_dtype_size(z->config.moment_dtype));
+    return eng_bounce_find(z, z->memory.moments + at * eng_dtype_size(z->config.moment_dtype));
 }
 
 /** Where an element of a section lies in the sums of its owner, which has them run by run, or in
@@ -60,7 +61,8 @@ void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
 static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
 {
     const struct eng_section *s = &z->layout.sections[section];
-    const size_t first = z->all_sums ? z->all_sums[owner].offset / sizeof(float) : 0;
+    const size_t first =
+        z->publication.all_sums ? z->publication.all_sums[owner].offset / sizeof(float) : 0;
     return first + s->before[owner] + element - s->elements[owner].offset;
 }
 
@@ -68,13 +70,13 @@ float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
 {
     if (z->config.grads_nvme)
         return eng_tier_sums(z, section, element);
-    return z->sums + sum_index(z, z->config.rank, section, element);
+    return z->memory.sums + sum_index(z, z->config.rank, section, element);
 }
 
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
 {
-    const bool own = owner == z->config.rank || z->all_sums;
-    const float *sums = own ? z->sums : coll_arena_peer(z->sums_arena, owner);
+    const bool own = owner == z->config.rank || z->publication.all_sums;
+    const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
     return sums + sum_index(z, owner, section, element);
 }
 
@@ -83,7 +85,7 @@ float *eng_own_blocks(const zero_ctx *z, size_t section)
     const size_t first = z->layout.sections[section].before[z->config.rank];
     if (z->config.grads_nvme)
         return eng_tier_blocks(z, section);
-    return z->placement.blocks_bytes ? z->blocks + first : NULL;
+    return z->placement.blocks_bytes ? z->memory.blocks + first : NULL;
 }
 
 /** At least one byte: a rank that owns nothing has an address to count from, too. */
@@ -111,12 +113,12 @@ static zero_result create_shared_params(zero_ctx *z, struct base_error *error)
             mine[runs++] = run;
     }
     const zero_result r = coll_arena_create_shared(z->comm, z->placement.params_bytes, mine, runs,
-                                                   &z->params_arena, error);
+                                                   &z->memory.params_arena, error);
     base_free(mine);
     if (r)
         return r;
-    z->params = coll_arena_base(z->params_arena);
-    z->params_view = coll_arena_view(z->params_arena);
+    z->memory.params = coll_arena_base(z->memory.params_arena);
+    z->memory.params_view = coll_arena_view(z->memory.params_arena);
     return ZERO_OK;
 }
 
@@ -126,11 +128,11 @@ static zero_result create_params(zero_ctx *z, struct base_error *error)
         return create_shared_params(z, error);
     void *params;
     const zero_result r =
-        create_arena(z, z->placement.params_bytes, &z->params_arena, &params, error);
+        create_arena(z, z->placement.params_bytes, &z->memory.params_arena, &params, error);
     if (r)
         return r;
-    z->params = params;
-    z->params_view = params;
+    z->memory.params = params;
+    z->memory.params_view = params;
     return ZERO_OK;
 }
 
@@ -146,19 +148,19 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
     void *grads, *sums, *slots;
     zero_result r = create_params(z, error);
     if (!r && z->config.params_nvme) {
-        r = create_arena(z, p->gather.bytes, &z->slots_arena, &slots, error);
-        z->slots = r ? NULL : slots;
+        r = create_arena(z, p->gather.bytes, &z->memory.slots_arena, &slots, error);
+        z->memory.slots = r ? NULL : slots;
     }
     if (!r)
-        r = create_arena(z, p->grads.bytes, &z->grads_arena, &grads, error);
+        r = create_arena(z, p->grads.bytes, &z->memory.grads_arena, &grads, error);
     if (r)
         return r;
-    z->grads = grads;
+    z->memory.grads = grads;
     if (keeps_sum_slots(z))
         return ZERO_OK;
-    r = create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes, &z->sums_arena, &sums,
-                     error);
-    z->sums = r ? NULL : sums;
+    r = create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes, &z->memory.sums_arena,
+                     &sums, error);
+    z->memory.sums = r ? NULL : sums;
     return r;
 }
 
@@ -169,17 +171,17 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     const size_t slots = z->config.params_nvme ? 0 : p->gather.bytes;
     const size_t sums = keeps_sum_slots(z) ? p->sums.bytes : 0;
     const size_t bytes = slots + sums + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
-    zero_result r = base_arena_init(&z->private_memory, bytes, 4096, error);
+    zero_result r = base_arena_init(&z->memory.private_memory, bytes, 4096, error);
     if (r)
         return r;
     // Every size is a multiple of 2 KiB, which is alignment enough.
     if (!z->config.params_nvme)
-        z->slots = base_arena_alloc(&z->private_memory, slots, 64);
-    z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
-    z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
-    z->blocks = base_arena_alloc(&z->private_memory, p->blocks_bytes, 64);
+        z->memory.slots = base_arena_alloc(&z->memory.private_memory, slots, 64);
+    z->memory.moments = base_arena_alloc(&z->memory.private_memory, p->moments_bytes, 64);
+    z->memory.masters = base_arena_alloc(&z->memory.private_memory, p->masters_bytes, 64);
+    z->memory.blocks = base_arena_alloc(&z->memory.private_memory, p->blocks_bytes, 64);
     if (keeps_sum_slots(z))
-        z->sums = base_arena_alloc(&z->private_memory, sums, 64);
+        z->memory.sums = base_arena_alloc(&z->memory.private_memory, sums, 64);
     return ZERO_OK;
 }
 
@@ -187,12 +189,12 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 static zero_result allocate_passing(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    const zero_result r =
-        base_arena_init(&z->private_memory, p->moments_bytes + p->masters_bytes, 4096, error);
+    const zero_result r = base_arena_init(&z->memory.private_memory,
+                                          p->moments_bytes + p->masters_bytes, 4096, error);
     if (r)
         return r;
-    z->moments = base_arena_alloc(&z->private_memory, p->moments_bytes, 64);
-    z->masters = base_arena_alloc(&z->private_memory, p->masters_bytes, 64);
+    z->memory.moments = base_arena_alloc(&z->memory.private_memory, p->moments_bytes, 64);
+    z->memory.masters = base_arena_alloc(&z->memory.private_memory, p->masters_bytes, 64);
     return ZERO_OK;
 }
 
@@ -202,14 +204,14 @@ static void lay_slots(zero_ctx *z)
     size_t offset = 0;
     for (int c = 0; c < gather->class_count; c++)
         for (int i = 0; i < gather->classes[c].slots; i++) {
-            struct eng_gather_slot *slot = &z->gather_slots[gather->classes[c].first_slot + i];
+            struct eng_gather_slot *slot = &z->gathers.slots[gather->classes[c].first_slot + i];
             *slot = (struct eng_gather_slot){.offset = offset, .unit = -1};
             offset += gather->classes[c].bytes;
         }
     offset = 0;
     for (int c = 0; c < grads->class_count; c++)
         for (int i = 0; i < grads->classes[c].slots; i++) {
-            struct eng_grad_slot *slot = &z->grad_slots[grads->classes[c].first_slot + i];
+            struct eng_grad_slot *slot = &z->gradients.slots[grads->classes[c].first_slot + i];
             *slot = (struct eng_grad_slot){.offset = offset, .home = offset, .unit = -1};
             offset += grads->classes[c].bytes;
         }
@@ -224,7 +226,7 @@ static void own_slots(zero_ctx *z)
         if (class < 0)
             continue;
         z->units[u].sum_slot = z->placement.grads.classes[class].first_slot + taken[class]++;
-        z->grad_slots[z->units[u].sum_slot].unit = (zero_unit)u;
+        z->gradients.slots[z->units[u].sum_slot].unit = (zero_unit)u;
     }
 }
 
@@ -234,12 +236,12 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
     return eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) + needs->segments +
            needs->tables + z->layout.unit_count * sizeof *z->units +
            z->layout.section_count * sizeof *z->io +
-           (size_t)placement->gather.slot_count * sizeof *z->gather_slots +
-           (size_t)placement->grads.slot_count * sizeof *z->grad_slots +
-           z->model.group_count * (sizeof *z->hyper + sizeof *z->scalars) +
-           (size_t)z->config.world * sizeof *z->everyone +
+           (size_t)placement->gather.slot_count * sizeof *z->gathers.slots +
+           (size_t)placement->grads.slot_count * sizeof *z->gradients.slots +
+           z->model.group_count * (sizeof *z->stepping.hyper + sizeof *z->update.scalars) +
+           (size_t)z->config.world * sizeof *z->publication.everyone +
            (eng_config_whole_sums(&z->config, z->config.stage)
-                ? (size_t)z->config.world * sizeof *z->all_sums
+                ? (size_t)z->config.world * sizeof *z->publication.all_sums
                 : 0) +
            eng_paranoid_tables(z) + eng_verify_bytes(z) + eng_device_tables(z, placement) +
            ((size_t)z->config.world + 1) * eng_verdict_bytes(z) + eng_evaluation_bytes(z);
@@ -251,8 +253,8 @@ static zero_result place_all_sums(zero_ctx *z, struct base_error *error)
     const size_t world = (size_t)z->config.world;
     if (!eng_config_whole_sums(&z->config, z->config.stage))
         return ZERO_OK;
-    z->all_sums = base_calloc(world, sizeof *z->all_sums);
-    if (!z->all_sums)
+    z->publication.all_sums = base_calloc(world, sizeof *z->publication.all_sums);
+    if (!z->publication.all_sums)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the sums of %zu ranks", world);
     size_t before = 0;
     for (size_t rank = 0; rank < world; rank++) {
@@ -260,7 +262,7 @@ static zero_result place_all_sums(zero_ctx *z, struct base_error *error)
         for (size_t s = 0; s < z->layout.section_count; s++)
             if (!z->layout.sections[s].frozen)
                 bytes += z->layout.sections[s].elements[rank].count * sizeof(float);
-        z->all_sums[rank] = (struct coll_span){before, bytes};
+        z->publication.all_sums[rank] = (struct coll_span){before, bytes};
         before += bytes;
     }
     return ZERO_OK;
@@ -272,20 +274,23 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     const size_t groups = z->model.group_count;
     z->units = base_calloc(z->layout.unit_count, sizeof *z->units);
     z->io = base_calloc(z->layout.section_count, sizeof *z->io);
-    z->gather_slots = base_calloc((size_t)z->placement.gather.slot_count, sizeof *z->gather_slots);
-    z->grad_slots = base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->grad_slots);
-    z->hyper = base_calloc(groups, sizeof *z->hyper);
-    z->scalars = base_calloc(groups, sizeof *z->scalars);
-    z->everyone = base_calloc((size_t)z->config.world, sizeof *z->everyone);
-    z->verdict_mine = base_calloc(1, eng_verdict_bytes(z));
-    z->verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
-    if (!z->units || !z->io || !z->gather_slots || !z->grad_slots || !z->hyper || !z->scalars ||
-        !z->everyone || !z->verdict_mine || !z->verdict_all)
+    z->gathers.slots =
+        base_calloc((size_t)z->placement.gather.slot_count, sizeof *z->gathers.slots);
+    z->gradients.slots =
+        base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->gradients.slots);
+    z->stepping.hyper = base_calloc(groups, sizeof *z->stepping.hyper);
+    z->update.scalars = base_calloc(groups, sizeof *z->update.scalars);
+    z->publication.everyone = base_calloc((size_t)z->config.world, sizeof *z->publication.everyone);
+    z->stepping.verdict_mine = base_calloc(1, eng_verdict_bytes(z));
+    z->stepping.verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
+    if (!z->units || !z->io || !z->gathers.slots || !z->gradients.slots || !z->stepping.hyper ||
+        !z->update.scalars || !z->publication.everyone || !z->stepping.verdict_mine ||
+        !z->stepping.verdict_all)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
     for (size_t r = 0; r < (size_t)z->config.world; r++)
-        z->everyone[r] = (struct coll_span){.offset = r, .count = 1};
-    z->grads_handed = z->layout.unit_count;
+        z->publication.everyone[r] = (struct coll_span){.offset = r, .count = 1};
+    z->gradients.handed = z->layout.unit_count;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         struct eng_unit *unit = &z->units[u];
         *unit = (struct eng_unit){.slot = -1, .next = SIZE_MAX, .sum_slot = -1};
@@ -335,33 +340,33 @@ static size_t nowhere_bytes(const zero_ctx *z)
 
 void *eng_nowhere(zero_ctx *z)
 {
-    if (!z->fatal || z->nowhere)
-        return z->nowhere;
+    if (!z->fatal || z->memory.nowhere)
+        return z->memory.nowhere;
     void *memory = mmap(NULL, nowhere_bytes(z), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    z->nowhere = memory == MAP_FAILED ? NULL : memory;
-    return z->nowhere;
+    z->memory.nowhere = memory == MAP_FAILED ? NULL : memory;
+    return z->memory.nowhere;
 }
 
 void eng_memory_free(zero_ctx *z)
 {
-    if (z->nowhere)
-        munmap(z->nowhere, nowhere_bytes(z));
-    base_arena_free(&z->private_memory);
+    if (z->memory.nowhere)
+        munmap(z->memory.nowhere, nowhere_bytes(z));
+    base_arena_free(&z->memory.private_memory);
     eng_paranoid_free(z);
     eng_verify_free(z);
     base_free(z->units);
     base_free(z->io);
-    base_free(z->gather_slots);
-    base_free(z->grad_slots);
-    base_free(z->hyper);
-    base_free(z->scalars);
-    base_free(z->everyone);
-    base_free(z->all_sums);
-    base_free(z->verdict_mine);
-    base_free(z->verdict_all);
-    base_free(z->segments);
-    base_free(z->section_segments);
+    base_free(z->gathers.slots);
+    base_free(z->gradients.slots);
+    base_free(z->stepping.hyper);
+    base_free(z->update.scalars);
+    base_free(z->publication.everyone);
+    base_free(z->publication.all_sums);
+    base_free(z->stepping.verdict_mine);
+    base_free(z->stepping.verdict_all);
+    base_free(z->update.segments);
+    base_free(z->update.section_segments);
     eng_trace_free(z);
     eng_evaluation_free(z);
 }

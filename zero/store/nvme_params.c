@@ -39,7 +39,7 @@ static void count_moved(const zero_ctx *z, const struct eng_tiles *tiles,
                         const struct eng_strips *strips, struct eng_file_needs *file)
 {
     for (size_t i = 0; i < strips->count; i++) {
-        file->read += 2 * (uint64_t)z->micro_count * strips->bytes[i];
+        file->read += 2 * (uint64_t)z->micro.count * strips->bytes[i];
         const size_t tile = tiles->pieces[strips->list[i].first_piece].tile;
         file->written += tile < tiles->training ? strips->bytes[i] : 0;
     }
@@ -157,8 +157,8 @@ static void put_piece(const zero_ctx *z, unsigned char *slot, const struct eng_p
 static void keep_piece(const zero_ctx *z, const struct eng_piece *piece, const unsigned char *bytes)
 {
     const int slot = z->units[z->layout.sections[piece->section].unit].slot;
-    if (slot >= 0 && z->gather_slots[slot].keeps)
-        put_piece(z, z->slots + z->gather_slots[slot].offset, piece, bytes);
+    if (slot >= 0 && z->gathers.slots[slot].keeps)
+        put_piece(z, z->memory.slots + z->gathers.slots[slot].offset, piece, bytes);
 }
 
 void eng_params_begin(zero_ctx *z, size_t count)

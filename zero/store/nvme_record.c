@@ -91,17 +91,17 @@ static size_t write_payload(const zero_ctx *z, unsigned char *payload)
     const struct head head = {
         .step = z->step,
         .updates = z->updates,
-        .skips = z->result.skips,
-        .clean_steps = z->scale.clean,
+        .skips = z->stepping.result.skips,
+        .clean_steps = z->stepping.scale.clean,
         .blobs = eng_blob_count(z),
         .seed = z->config.seed,
-        .loss_scale = z->scale.value,
+        .loss_scale = z->stepping.scale.value,
         .micro_batches = z->config.micro_batches,
     };
     unsigned char *at = append(payload, &head, sizeof head);
     for (size_t g = 0; g < z->model.group_count; g++) {
         const uint64_t frozen = z->model.groups[g].frozen;
-        at = append(at, &z->hyper[g], sizeof z->hyper[g]);
+        at = append(at, &z->stepping.hyper[g], sizeof z->stepping.hyper[g]);
         at = append(at, &frozen, sizeof frozen);
     }
     for (size_t i = 0; i < eng_blob_count(z); i++) {

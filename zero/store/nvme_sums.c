@@ -31,7 +31,7 @@ static size_t piece_bytes(const void *user, const struct eng_piece *piece)
 static zero_result make_strips(const zero_ctx *z, const struct eng_tiles *tiles,
                                struct eng_strips *strips, struct base_error *error)
 {
-    const struct kind kind = {&z->layout, z->planned_blocks};
+    const struct kind kind = {&z->layout, z->micro.planned_blocks};
     return eng_strips_make(strips, &z->layout, tiles, piece_bytes, &kind, error);
 }
 
@@ -74,7 +74,7 @@ static void count_moved(const zero_ctx *z, const struct eng_placement *placement
                         const struct eng_tiles *tiles, const struct eng_strips *strips,
                         struct eng_file_needs *file)
 {
-    const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro_count;
+    const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro.count;
     for (size_t i = 0; i < strips->count; i++)
         file->written +=
             (is_added_to(placement, tiles, &strips->list[i]) ? rounds : 1) * strips->bytes[i];
@@ -105,7 +105,7 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
 static void lay_slots(zero_ctx *z, struct eng_sums *sums)
 {
     const struct eng_slot_plan *plan = &z->placement.sums;
-    unsigned char *memory = (unsigned char *)z->sums;
+    unsigned char *memory = (unsigned char *)z->memory.sums;
     const size_t most = most_strips(z, &sums->file.strips);
     for (int c = 0; c < plan->class_count; c++)
         for (int i = plan->classes[c].first_slot;
@@ -181,7 +181,7 @@ float *eng_tier_blocks(const zero_ctx *z, size_t section)
 {
     const zero_unit unit = z->layout.sections[section].unit;
     const size_t own = z->placement.sections[section].own_first * ENG_GRANULE;
-    if (!slot_of(z, unit) || !z->planned_blocks)
+    if (!slot_of(z, unit) || !z->micro.planned_blocks)
         return NULL;
     return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
 }
@@ -200,7 +200,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
         unsigned char *there = contents + strips->offset_of_piece[i];
         unsigned char *here =
             slot->memory + place->sum_offset + (piece->first - place->state_first) * granule;
-        for (int part = 0; part < (z->planned_blocks ? 2 : 1); part++) {
+        for (int part = 0; part < (z->micro.planned_blocks ? 2 : 1); part++) {
             memcpy(direction == OFF_READ ? here : there, direction == OFF_READ ? there : here,
                    bytes);
             here += z->placement.units[strip->unit].sum_bytes;
@@ -344,7 +344,7 @@ static bool is_kept(const zero_ctx *z, const struct eng_sum_slot *slot)
 {
     if (slot->unit < 0 || are_for_all(z))
         return false;
-    const struct eng_grad_slot *gradient = &z->grad_slots[z->units[slot->unit].grad_slot];
+    const struct eng_grad_slot *gradient = &z->gradients.slots[z->units[slot->unit].grad_slot];
     return gradient->open && gradient->unit == slot->unit;
 }
 
@@ -372,7 +372,7 @@ static bool has_sums(const zero_ctx *z, zero_unit unit)
 /** Whether the micro-batch under way adds to sums, instead of storing the first ones. */
 static bool adds(const zero_ctx *z)
 {
-    return z->micro > 0 && !z->config.native;
+    return z->micro.index > 0 && !z->config.native;
 }
 
 zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit)
@@ -406,7 +406,7 @@ zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit)
         return r;
     slot->state = ENG_SUMS_ADDED;
     slot->used = ++z->tier->sums.uses;
-    slot->whole = z->micro == z->micro_count - 1;
+    slot->whole = z->micro.index == z->micro.count - 1;
     return ZERO_OK;
 }
 
@@ -481,7 +481,8 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
         return zero_fail(error, r, "gradient sums: %s", failure.message);
     const float *gradient = (const float *)(const void *)bytes;
     for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
-        z->segments[i].gradient = gradient + (z->segments[i].first - piece->first * ENG_GRANULE);
+        z->update.segments[i].gradient =
+            gradient + (z->update.segments[i].first - piece->first * ENG_GRANULE);
     return ZERO_OK;
 }
 
