@@ -234,12 +234,6 @@ static zero_result check_staged(const struct eng_config *config, const struct en
     return ZERO_OK;
 }
 
-void eng_remember_refusal(zero_ctx *z, const struct base_error *error)
-{
-    if (!z->refused.result)
-        z->refused = *error;
-}
-
 /** The model, and what of the configuration follows from it. */
 static zero_result complete(zero_ctx *z, struct base_error *error)
 {

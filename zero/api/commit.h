@@ -6,9 +6,6 @@
 
 #include "zero/core/context.h"
 
-/** Keeps the failure of a registration for zero_commit(), unless there was one before. */
-void eng_remember_refusal(zero_ctx *z, const struct base_error *error);
-
 /** Bytes that zero_commit() uses beside layout and transport before the rows are allocated. */
 size_t eng_commit_bytes(const zero_ctx *z);
 

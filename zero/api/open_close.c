@@ -5,7 +5,7 @@
 #include "zero/core/context.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
-#include "zero/step/batch_size.h"
+#include "zero/snapshot/save_state.h"
 #include "zero/step/zero_step.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/host_visit.h"
@@ -183,14 +183,6 @@ const char *zero_result_text(zero_result result)
 const char *zero_last_error(const zero_ctx *z)
 {
     return z ? z->error.message : eng_thread_message();
-}
-
-#define STRING(x) #x
-#define VERSION_TEXT(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
-
-const char *zero_version(void)
-{
-    return VERSION_TEXT(ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR, ZERO_VERSION_PATCH);
 }
 
 zero_result zero_team_create(zero_team **team, int32_t world)

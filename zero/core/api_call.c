@@ -264,3 +264,9 @@ zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_st
     }
     return eng_leave(z, r);
 }
+
+void eng_remember_refusal(zero_ctx *z, const struct base_error *error)
+{
+    if (!z->refused.result)
+        z->refused = *error;
+}

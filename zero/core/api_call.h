@@ -54,4 +54,7 @@ zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const 
  * value; `what` says what they gave. */
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what);
 
+/** Keeps the failure of a registration for zero_commit(), unless there was one before. */
+void eng_remember_refusal(zero_ctx *z, const struct base_error *error);
+
 #endif

@@ -16,7 +16,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/param/borrow.h"
-#include "zero/param/gather.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "base/text.h"

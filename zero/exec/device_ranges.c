@@ -1,6 +1,7 @@
 // The runs that an update works through: all of what trains, in the order of sections; where state
 // passes through the device (tiles.c), no run has elements of two tiles.
 
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/param/frozen.h"
 #include "zero/store/host_memory.h"

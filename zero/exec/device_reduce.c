@@ -1,6 +1,7 @@
 // Gradients where state is on the device: the program adds into slots there, and the engine's own
 // stream adds what is handed over to the sums.
 
+#include "zero/core/progress.h"
 #include "zero/debug/verify_micro.h"
 #include "zero/exec/device_parts.h"
 #include "zero/param/frozen.h"

@@ -2,6 +2,7 @@
 // the host, who learns later what has become of the step. So as not to have to wait for that, the
 // host prepares the update for every number it may turn out to have.
 
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/link/publish.h"
 #include "zero/step/fused.h"

@@ -2,6 +2,7 @@
 // transport's stream. It waits for what it reads and writes over, and who needs what it brings
 // waits for its ticket; the host waits for neither.
 
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/step/gradient.h"

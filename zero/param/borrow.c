@@ -3,6 +3,7 @@
 #include "zero/param/borrow.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/link/publish.h"

@@ -6,8 +6,6 @@
 
 #include "zero/core/context.h"
 
-/** Whether a tensor is not updated at present. */
-bool eng_frozen(const zero_ctx *z, zero_param param);
 /** Finds anew which sections and units train. */
 void eng_frozen_refresh(zero_ctx *z);
 /** Makes the gradients of frozen tensors zeros where they travel with others. */

@@ -1,6 +1,6 @@
-#include "zero/param/gather.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
 #include "zero/link/publish.h"
@@ -120,19 +120,6 @@ zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)
 zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
     return eng_unit_call(z, "zero_release", unit, stream, release);
-}
-
-const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
-{
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const int slot = z->units[section->unit].slot;
-    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
-    if (place->residence != ENG_SHARDED)
-        return z->memory.params_view + place->home + offset;
-    if (slot < 0)
-        return NULL;
-    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
 }
 
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)

@@ -1,4 +1,5 @@
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"

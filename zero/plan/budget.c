@@ -2,11 +2,11 @@
 
 #include "zero/plan/budget.h"
 #include "zero/api/commit.h"
+#include "zero/api/whole_tensors.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/exec/local_accumulation.h"
-#include "zero/param/whole_tensors.h"
-#include "zero/step/batch_size.h"
+#include "zero/snapshot/save_state.h"
 #include "zero/store/host_memory.h"
 
 #include "zero/store/host_visit.h"

@@ -1,5 +1,6 @@
 #include "zero/api/commit.h"
 #include "zero/core/api_call.h"
+#include "zero/core/progress.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/gradient.h"
 

@@ -1,7 +1,7 @@
 // What a save makes changes of the state wait for.
 
 #include "zero/snapshot/save_parts.h"
-#include "zero/step/batch_size.h"
+#include "zero/snapshot/save_state.h"
 
 #include "base/clock.h"
 
@@ -12,7 +12,7 @@ uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns)
     return ns;
 }
 
-void eng_save_hold(zero_ctx *z)
+static void hold(zero_ctx *z)
 {
     if (z->tier || eng_save_phase(z) != SAVE_WRITING)
         return;
@@ -31,12 +31,12 @@ static size_t awaited(const zero_ctx *z, size_t tile)
     return blocks > ckpt_saver_passed(save->saver) ? blocks : 0;
 }
 
-bool eng_save_has_read(const zero_ctx *z, size_t tile)
+static bool has_read(const zero_ctx *z, size_t tile)
 {
     return awaited(z, tile) == 0;
 }
 
-uint64_t eng_save_hold_tile(zero_ctx *z, size_t tile)
+static uint64_t hold_tile(zero_ctx *z, size_t tile)
 {
     const size_t blocks = awaited(z, tile);
     if (blocks == 0)
@@ -45,3 +45,9 @@ uint64_t eng_save_hold_tile(zero_ctx *z, size_t tile)
     ckpt_saver_await(z->save->saver, blocks);
     return eng_save_count_blocked(z, began);
 }
+
+const struct eng_overwrite_guard eng_save_guard = {
+    .all = hold,
+    .tile = hold_tile,
+    .tile_is_free = has_read,
+};

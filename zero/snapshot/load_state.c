@@ -6,6 +6,7 @@
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 #include "zero/plan/budget.h"
+#include "zero/snapshot/save_state.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/batch_size.h"
 #include "zero/step/gradient.h"

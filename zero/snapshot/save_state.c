@@ -1,12 +1,12 @@
 // Saving: what each rank's saver does is told to all in the exchange of every step, so all ranks
 // go through the same phases at the same steps.
 
+#include "zero/snapshot/save_state.h"
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/plan/budget.h"
 #include "zero/plan/plan.h"
 #include "zero/snapshot/save_parts.h"
-#include "zero/step/batch_size.h"
 #include "zero/step/gradient.h"
 
 #include "base/arena.h"
@@ -130,6 +130,7 @@ static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
     z->save = save;
+    z->overwrite = &eng_save_guard;
     if (save) {
         pthread_mutex_init(&save->summing, NULL);
         save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
@@ -168,6 +169,7 @@ static void release(zero_ctx *z)
     base_free(save->all);
     base_free(save);
     z->save = NULL;
+    z->overwrite = NULL;
 }
 
 /** Where memory is short: how much of it is for copies, which the caller decides. */

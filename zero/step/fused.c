@@ -6,9 +6,10 @@
 #include "zero/step/fused.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/overwrite.h"
+#include "zero/core/progress.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/batch_size.h"
 #include "zero/step/update.h"
 #include "zero/step/zero_step.h"
 
@@ -71,7 +72,7 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
         r = check_window(z);
     if (r)
         return r;
-    eng_save_hold(z); // from now on weights change before zero_step()
+    eng_before_overwrite(z); // from now on weights change before zero_step()
     keep(z, &args);
     if (eng_state_on_device(z))
         return eng_device_announce(z);
@@ -111,11 +112,6 @@ zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_step with other arguments than zero_step_ahead had: give none");
     return ZERO_OK;
-}
-
-bool eng_ahead_closed(const zero_ctx *z, zero_unit unit)
-{
-    return eng_announced(z) && z->units[unit].grad_handed;
 }
 
 zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)

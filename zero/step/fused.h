@@ -7,16 +7,9 @@
 
 #include "zero/core/context.h"
 
-static inline bool eng_announced(const zero_ctx *z)
-{
-    return z->stepping.announced.struct_size != 0;
-}
 /** The arguments of the step that was announced; user's, if given, must be the same:
  * ZERO_E_INVALID. */
 zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args);
-/** Whether a unit's values may be overwritten from now on, until the step ends: its gradient was
- * handed over in a step that is announced. */
-bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
 /** Before a unit's gradient is handed over in an announced step: refuses if the unit is gathered,
  * and completes all this rank reads of others. */
 zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);

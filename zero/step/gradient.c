@@ -1,6 +1,7 @@
 #include "zero/step/gradient.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
@@ -20,12 +21,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-int eng_contributors(const zero_ctx *z, int round)
-{
-    const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
-    return left < z->config.world ? (int)left : z->config.world;
-}
 
 /** Waits until no peer reads the unit's last gradient. */
 static zero_result drain_unit(zero_ctx *z, zero_unit unit)
@@ -225,21 +220,6 @@ static size_t square_tile(void *user, size_t first, size_t count,
         .first = from->first,
     };
     return add_squares(io->z, count, &contributions, true);
-}
-
-static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)
-{
-    if (a->micro != b->micro)
-        return a->micro < b->micro;
-    if (a->param != b->param)
-        return a->param < b->param;
-    return a->slice != b->slice ? a->slice < b->slice : a->element < b->element;
-}
-
-void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
-{
-    if (bad_before(from, to))
-        *to = *from;
 }
 
 /** Remembers the first contribution that is not finite. */

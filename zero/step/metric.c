@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "zero/core/api_call.h"
+#include "zero/core/progress.h"
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"

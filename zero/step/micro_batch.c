@@ -3,20 +3,11 @@
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
 #include "zero/debug/verify_micro.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
-
-int eng_micro_total(const zero_ctx *z)
-{
-    return z->evaluation.active ? z->evaluation.total : z->config.micro_batches;
-}
-
-int eng_micro_count(const zero_ctx *z)
-{
-    return z->evaluation.active ? z->evaluation.count : z->micro.count + z->config.verify_micro;
-}
 
 int32_t zero_micro_total(const zero_ctx *z)
 {
@@ -60,15 +51,6 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
     if (z->micro.index > 0 && z->micro.metric_next < z->micro.metrics.count)
         return eng_fail(z, ZERO_E_STATE, "%s: metric %s was not given in micro-batch %d", call,
                         z->micro.metrics.list[z->micro.metric_next].name, z->micro.index);
-    return ZERO_OK;
-}
-
-zero_result eng_not_inside(zero_ctx *z, const char *call)
-{
-    if (z->evaluation.active)
-        return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
-    if (z->micro.index >= 0)
-        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
     return ZERO_OK;
 }
 

@@ -1,9 +1,10 @@
 #include "zero/step/update.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/overwrite.h"
+#include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/link/publish.h"
-#include "zero/step/batch_size.h"
 #include "zero/step/gradient.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/nvme_tier.h"
@@ -349,7 +350,7 @@ static zero_result update_memory(zero_ctx *z)
 
 zero_result eng_update_all(zero_ctx *z)
 {
-    eng_save_hold(z);
+    eng_before_overwrite(z);
     const uint64_t begin = base_clock_ns();
     z->publication.version++;
     zero_result r = eng_sums_fetch(z);

@@ -1,12 +1,13 @@
 #include "zero/step/zero_step.h"
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
+#include "zero/core/overwrite.h"
+#include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/verify_micro.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/batch_size.h"
 #include "zero/step/fused.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
@@ -217,7 +218,7 @@ static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     eng_step_keep(z, args);
-    eng_save_hold(z);
+    eng_before_overwrite(z);
     r = eng_device_step(z, args);
     if (r)
         return r;

@@ -11,8 +11,8 @@
 #include "zero/exec/device_parts.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/link/publish.h"
-#include "zero/param/gather.h"
 #include "zero/step/step_outcome.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

@@ -370,3 +370,16 @@ void eng_memory_free(zero_ctx *z)
     eng_trace_free(z);
     eng_evaluation_free(z);
 }
+
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const int slot = z->units[section->unit].slot;
+    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->residence != ENG_SHARDED)
+        return z->memory.params_view + place->home + offset;
+    if (slot < 0)
+        return NULL;
+    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
+}

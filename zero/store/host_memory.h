@@ -32,4 +32,7 @@ void *eng_nowhere(zero_ctx *z);
 /** This rank's unfinished blocks of a section; NULL if no round leaves any. */
 float *eng_own_blocks(const zero_ctx *z, size_t section);
 
+/** A slice's working copy; NULL if no slot has its unit. */
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice);
+
 #endif

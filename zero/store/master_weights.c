@@ -1,8 +1,8 @@
 #include "zero/store/master_weights.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/overwrite.h"
 #include "zero/link/publish.h"
-#include "zero/step/batch_size.h"
 #include "zero/store/host_memory.h"
 
 #include <string.h>
@@ -149,7 +149,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
 
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
 {
-    eng_save_hold(z);
+    eng_before_overwrite(z);
     const zero_dtype dtype = z->layout.sections[section].dtype;
     const struct eng_section_place *place = &z->placement.sections[section];
     size_t size;

@@ -1,4 +1,4 @@
-#include "zero/step/batch_size.h"
+#include "zero/core/overwrite.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 #include "zero/store/nvme_tier.h"
@@ -68,7 +68,7 @@ static bool makes_params(const zero_ctx *z, enum eng_access access)
 uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed)
 {
     z->tier->memory[tile->number] = NULL;
-    const uint64_t waited_ns = changed ? eng_save_hold_tile(z, tile->number) : 0;
+    const uint64_t waited_ns = changed ? eng_before_tile_overwrite(z, tile->number) : 0;
     off_stream_put(z->tier->stream, tile, changed);
     return waited_ns;
 }

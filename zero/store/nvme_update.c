@@ -3,9 +3,10 @@
 // the step is recorded.
 
 #include "zero/core/api_call.h"
+#include "zero/core/overwrite.h"
+#include "zero/core/progress.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/batch_size.h"
 #include "zero/step/fused.h"
 #include "zero/step/update.h"
 #include "zero/store/nvme_tier.h"
@@ -93,7 +94,7 @@ static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_run group)
     for (size_t tile = group.first; tile < group.first + group.count; tile++) {
         const uint64_t own = due_of(z, tile);
         due = own > due ? own : due;
-        if (!eng_save_has_read(z, tile))
+        if (!eng_tile_may_be_overwritten(z, tile))
             return DUE_IN_STEP + 1 + group.first;
     }
     return due;
@@ -336,7 +337,8 @@ static bool is_ready(const zero_ctx *z)
     if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
-    return is_summed(z, tile) && off_stream_ready(tier->stream) && eng_save_has_read(z, tile) &&
+    return is_summed(z, tile) && off_stream_ready(tier->stream) &&
+           eng_tile_may_be_overwritten(z, tile) &&
            (!z->config.params_nvme || eng_params_ready(z, tile));
 }
 

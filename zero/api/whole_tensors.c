@@ -1,4 +1,4 @@
-#include "zero/param/whole_tensors.h"
+#include "zero/api/whole_tensors.h"
 #include "checkpoint/safetensors.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"

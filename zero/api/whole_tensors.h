@@ -1,8 +1,8 @@
 /**
- * zero/param/whole_tensors.h: what exporting and importing whole tensors needs.
+ * zero/api/whole_tensors.h: what exporting and importing whole tensors needs.
  */
-#ifndef ZERO_PARAM_WHOLE_TENSORS_H
-#define ZERO_PARAM_WHOLE_TENSORS_H
+#ifndef ZERO_API_WHOLE_TENSORS_H
+#define ZERO_API_WHOLE_TENSORS_H
 
 #include "zero/core/context.h"
 

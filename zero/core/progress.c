@@ -1,0 +1,55 @@
+// Where a run is: micro-batches, steps, and what trains.
+
+#include "zero/core/progress.h"
+#include "zero/core/api_call.h"
+
+int eng_micro_total(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.total : z->config.micro_batches;
+}
+
+int eng_micro_count(const zero_ctx *z)
+{
+    return z->evaluation.active ? z->evaluation.count : z->micro.count + z->config.verify_micro;
+}
+
+int eng_contributors(const zero_ctx *z, int round)
+{
+    const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
+    return left < z->config.world ? (int)left : z->config.world;
+}
+
+bool eng_frozen(const zero_ctx *z, zero_param param)
+{
+    const struct eng_param *p = &z->model.params[param];
+    return p->frozen || z->model.groups[p->group].frozen;
+}
+
+bool eng_ahead_closed(const zero_ctx *z, zero_unit unit)
+{
+    return eng_announced(z) && z->units[unit].grad_handed;
+}
+
+static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)
+{
+    if (a->micro != b->micro)
+        return a->micro < b->micro;
+    if (a->param != b->param)
+        return a->param < b->param;
+    return a->slice != b->slice ? a->slice < b->slice : a->element < b->element;
+}
+
+void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
+{
+    if (bad_before(from, to))
+        *to = *from;
+}
+
+zero_result eng_not_inside(zero_ctx *z, const char *call)
+{
+    if (z->evaluation.active)
+        return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
+    if (z->micro.index >= 0)
+        return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
+    return ZERO_OK;
+}

@@ -1,0 +1,39 @@
+/**
+ * zero/core/progress.h: where a run is, as every part of the engine asks: which micro-batches there
+ * are, what trains, and whether a step is under way.
+ */
+#ifndef ZERO_CORE_PROGRESS_H
+#define ZERO_CORE_PROGRESS_H
+
+#include "zero/core/context.h"
+
+/** Micro-batches of the step or evaluation under way, over all ranks. */
+int eng_micro_total(const zero_ctx *z);
+
+/** Micro-batches of the step or evaluation under way that each rank computes. */
+int eng_micro_count(const zero_ctx *z);
+
+/** Ranks whose micro-batch of local round `round` counts: all but in a last round that is not full.
+ */
+int eng_contributors(const zero_ctx *z, int round);
+
+/** Whether a tensor is not updated at present. */
+bool eng_frozen(const zero_ctx *z, zero_param param);
+
+/** Whether the step under way is announced: its update runs in backward. */
+static inline bool eng_announced(const zero_ctx *z)
+{
+    return z->stepping.announced.struct_size != 0;
+}
+
+/** Whether a unit's values may be overwritten from now on, until the step ends: its gradient was
+ * handed over in a step that is announced. */
+bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
+
+/** Makes *to the earlier one of both. */
+void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
+
+/** Refuses inside a step or an evaluation: ZERO_E_STATE. */
+zero_result eng_not_inside(zero_ctx *z, const char *call);
+
+#endif
