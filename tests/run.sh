@@ -23,7 +23,7 @@ step_format() {
     find base collectives offload checkpoint zero examples tests \
         -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' |
         xargs clang-format --dry-run -Werror
-    tests/abi/lengths.sh .
+    tests/house/lengths.py
 }
 
 # Optimised, by gcc, with -Werror, and every test but the slow ones. It takes more tests at a time
