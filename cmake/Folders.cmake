@@ -11,7 +11,7 @@ set(ZERO_VOCABULARY_HEADERS types.h random.h)
 set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 
 function(zero_make_include_roots)
-  foreach(folder IN ITEMS base offload collectives checkpoint zero examples tests)
+  foreach(folder IN ITEMS base offload collectives checkpoint zero tools examples tests)
     file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${folder})
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${ZERO_INCLUDE_ROOTS}/${folder}/${folder}
          SYMBOLIC)

@@ -10,8 +10,9 @@ install(TARGETS zero_shared zero_static EXPORT zero
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS zero-run zero-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/zero/man/zero.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7)
-install(FILES ${PROJECT_SOURCE_DIR}/zero/man/zero-run.1 ${PROJECT_SOURCE_DIR}/zero/man/zero-ckpt.1
+install(FILES ${PROJECT_SOURCE_DIR}/docs/man/zero.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7)
+install(FILES ${PROJECT_SOURCE_DIR}/tools/zero-run/zero-run.1
+              ${PROJECT_SOURCE_DIR}/tools/zero-ckpt/zero-ckpt.1
         DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 # find_package(zero): zero::zero is the shared library, zero::static the other.

@@ -20,7 +20,7 @@ step_setup() {
 }
 
 step_format() {
-    find base collectives offload checkpoint zero examples tests \
+    find base collectives offload checkpoint zero tools examples tests \
         -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' |
         xargs clang-format --dry-run -Werror
     tests/house/lengths.py

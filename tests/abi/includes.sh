@@ -8,9 +8,9 @@ root="$1" build="$2"
 cd "$root"
 status=0
 
-# check <folder> <pattern of what its files may include> [<folder inside it with rules of its own>]
+# check <folder> <pattern of what its files may include>
 check() {
-    find "$1" ${3:+-path "$3" -prune -o} \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' \) -print | sort |
+    find "$1" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' \) -print | sort |
         xargs grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*("|<zero/)' /dev/null |
         grep -vE "include[[:space:]]*[\"<]($2)[\">]" >"$seen" || true
     if [ -s "$seen" ]; then
@@ -25,19 +25,20 @@ trap 'exit 1' HUP INT TERM
 
 vocabulary='zero/(types|random)\.h'
 public='zero/(zero|trainer|collectives|types|random)\.h'
-path='[a-z0-9_/]+\.(h|cu)'
+path='[a-z0-9_/-]+\.(h|cu)'
 name='[a-z0-9_]+\.h'
 
 check base "base/$path|$vocabulary"
 check collectives/boot "collectives/boot/$path|base/$path|$vocabulary"
-check collectives/run "collectives/(run|boot|control)/$path|base/$path|$vocabulary"
-check collectives "collectives/$path|base/$path|$vocabulary" collectives/run
+check collectives "collectives/$path|base/$path|$vocabulary"
 check offload "offload/$path|base/$path|$vocabulary"
 check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"
 check zero/kernels "zero/kernels/$path|base/$path|$vocabulary"
 check zero "(zero|checkpoint|offload|collectives|base)/$path"
+check tools/zero-run "tools/zero-run/$path|collectives/(boot|control)/$path|base/$path|$vocabulary"
+check tools/zero-ckpt "tools/zero-ckpt/$path|checkpoint/$path|base/$path|$vocabulary"
 check examples "$public|$name"
-check tests "(tests|zero|checkpoint|offload|collectives|base|examples)/$path|$name"
+check tests "(tests|tools|zero|checkpoint|offload|collectives|base|examples)/$path|$name"
 
 # refused <root> <header>: a file that sees only this root of the build must not find the header.
 refused() {

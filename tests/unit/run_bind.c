@@ -1,5 +1,5 @@
 // Which cores a rank gets, on topologies that aren't there.
-#include "collectives/run/bind.h"
+#include "tools/zero-run/bind.h"
 
 #include <errno.h>
 #include <fcntl.h>

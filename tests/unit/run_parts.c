@@ -1,7 +1,7 @@
 // The parts of zero-run that need no ranks: last lines, metrics, the kernel's counters, and whom
 // the guardian ends.
-#include "collectives/run/run.h"
 #include "tests/unit/temporary.h"
+#include "tools/zero-run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,7 +105,7 @@ static void long_lines_are_cut(void **state)
     expect_line(&tail, 2, "short");
 }
 
-/* ------------------------------------------------------------------ metrics.c */
+/* ------------------------------------------------------------------ run_metrics.c */
 
 static const struct run_metrics no_metrics = {.file = -1, .input = -1, .output = -1};
 
@@ -161,7 +161,7 @@ static void a_full_disk_leaves_whole_metrics(void **state)
     signal(SIGXFSZ, SIG_DFL);
 }
 
-/* ------------------------------------------------------------------ report.c */
+/* ------------------------------------------------------------------ run_report.c */
 
 static void ends_have_words_and_a_status(void **state)
 {
@@ -373,7 +373,7 @@ static void waits_grow_up_to_a_minute(void **state)
     assert_int_equal(run_restart_wait_s(1, 10000), 60);
 }
 
-/* ------------------------------------------------------------------ threads.c */
+/* ------------------------------------------------------------------ rank_threads.c */
 
 static void cores_are_shared_by_ranks(void **state)
 {
@@ -397,7 +397,7 @@ static void cores_are_shared_by_ranks(void **state)
     assert_true(own.count >= 1 && own.count <= sysconf(_SC_NPROCESSORS_CONF) && own.quota >= 0);
 }
 
-/* ------------------------------------------------------------------ join.c */
+/* ------------------------------------------------------------------ merge_warnings.c */
 
 enum { GIVERS = 3 };
 

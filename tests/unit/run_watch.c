@@ -1,5 +1,5 @@
 // What zero-run makes of hand-made control segments: who never arrived, how it goes, a trace.
-#include "collectives/run/watch.h"
+#include "tools/zero-run/segment_view.h"
 
 #include "base/clock.h"
 #include "tests/unit/temporary.h"

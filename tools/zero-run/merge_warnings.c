@@ -1,0 +1,155 @@
+// Warnings that several ranks give alike are shown once, with the number of ranks.
+
+#include "tools/zero-run/run.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MS_NS UINT64_C(1000000)
+
+// What stands behind the library's "zero[rank] ", if the line is a warning of this rank's.
+static const char *find_warning(int rank, const char *line, size_t length)
+{
+    static const char level[] = "warn ";
+    char start[32];
+    const size_t size = (size_t)snprintf(start, sizeof start, "zero[%d] ", rank);
+    if (length < size + sizeof level || line[length - 1] != '\n' ||
+        memcmp(line, start, size) != 0 || memcmp(line + size, level, sizeof level - 1) != 0)
+        return NULL;
+    return line + size;
+}
+
+static void add_ranks(struct base_text *text, const struct run_warning *warning, int ranks)
+{
+    const char *separator = "";
+    for (int rank = 0; rank < ranks; rank++) {
+        int last = rank;
+        if (!warning->given[rank])
+            continue;
+        while (last + 1 < ranks && warning->given[last + 1])
+            last++;
+        base_text_add(text, "%s%d", separator, rank);
+        if (last > rank)
+            base_text_add(text, "-%d", last);
+        separator = ",";
+        rank = last;
+    }
+}
+
+// That of one rank as it came; else "[0-63] zero warn core: text (64 ranks)".
+static void show(const struct run_join *join, struct run_warning *warning)
+{
+    const struct run_stream *first = warning->first;
+    char bytes[512] = "";
+    struct base_text text = {bytes, sizeof bytes, 0};
+    if (warning->count == 1) {
+        base_text_add(&text, "%szero[%d] ", first->prefix, first->rank);
+    } else {
+        if (*first->prefix) {
+            base_text_add(&text, "[");
+            add_ranks(&text, warning, join->ranks);
+            base_text_add(&text, "] ");
+        }
+        base_text_add(&text, "zero ");
+    }
+    run_sink_add(first->sink, bytes, strlen(bytes));
+    run_sink_add(first->sink, warning->text, strlen(warning->text) - 1);
+    snprintf(bytes, sizeof bytes, " (%d ranks)", warning->count);
+    if (warning->count > 1)
+        run_sink_add(first->sink, bytes, strlen(bytes));
+    run_sink_add(first->sink, "\n", 1);
+    base_free(warning->text);
+    base_free(warning->given);
+    *warning = (struct run_warning){.text = NULL};
+}
+
+static struct run_warning *find(struct run_join *join, const char *text, size_t length)
+{
+    for (int i = 0; i < RUN_JOIN_WARNINGS; i++) {
+        struct run_warning *warning = &join->warnings[i];
+        if (warning->text && strlen(warning->text) == length &&
+            memcmp(warning->text, text, length) == 0)
+            return warning;
+    }
+    return NULL;
+}
+
+// A free place: that of the oldest one if all are taken.
+static struct run_warning *make(struct run_join *join, const char *text, size_t length)
+{
+    struct run_warning *place = &join->warnings[0];
+    for (int i = 0; i < RUN_JOIN_WARNINGS && place->text; i++)
+        if (!join->warnings[i].text || join->warnings[i].first_ns < place->first_ns)
+            place = &join->warnings[i];
+    if (place->text)
+        show(join, place);
+    place->text = base_calloc(length + 1, 1);
+    place->given = base_calloc((size_t)join->ranks, 1);
+    if (!place->text || !place->given) {
+        base_free(place->text);
+        base_free(place->given);
+        *place = (struct run_warning){.text = NULL};
+        return NULL;
+    }
+    memcpy(place->text, text, length);
+    place->first_ns = base_clock_ns();
+    return place;
+}
+
+bool run_join_take(struct run_join *join, const struct run_stream *stream, const char *line,
+                   size_t length)
+{
+    const int rank = stream->rank;
+    const char *text = find_warning(rank, line, length);
+    if (!text || memchr(line, '\0', length))
+        return false;
+    length -= (size_t)(text - line);
+    struct run_warning *warning = find(join, text, length);
+    if (warning && warning->given[rank]) { // it gives the warning once more
+        show(join, warning);
+        warning = NULL;
+    }
+    if (!warning)
+        warning = make(join, text, length);
+    if (!warning)
+        return false;
+    // On a busy host many ranks come one after the other.
+    const uint64_t last_ns = warning->first_ns + RUN_JOIN_MOST_MS * MS_NS;
+    const uint64_t due_ns = base_clock_ns() + RUN_JOIN_MS * MS_NS;
+    warning->due_ns = due_ns < last_ns ? due_ns : last_ns;
+    warning->given[rank] = 1;
+    if (warning->count == 0)
+        warning->first = stream;
+    if (++warning->count == join->ranks)
+        show(join, warning);
+    return true;
+}
+
+uint64_t run_join_due(const struct run_join *join)
+{
+    uint64_t due = UINT64_MAX;
+    for (int i = 0; i < RUN_JOIN_WARNINGS; i++)
+        if (join->warnings[i].text && join->warnings[i].due_ns < due)
+            due = join->warnings[i].due_ns;
+    return due;
+}
+
+void run_join_show(struct run_join *join, uint64_t now_ns)
+{
+    // In the order in which they came.
+    for (;;) {
+        struct run_warning *first = NULL;
+        for (int i = 0; i < RUN_JOIN_WARNINGS; i++) {
+            struct run_warning *warning = &join->warnings[i];
+            if (warning->text && warning->due_ns <= now_ns &&
+                (!first || warning->first_ns < first->first_ns))
+                first = warning;
+        }
+        if (!first)
+            return;
+        show(join, first);
+    }
+}

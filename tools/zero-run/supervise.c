@@ -1,0 +1,404 @@
+#include "tools/zero-run/run.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// How long output may still come once every process is gone.
+static const uint64_t drain_ns = UINT64_C(500000000);
+
+enum { FIXED_POLLS = 5, STREAMS = 2 };
+
+void run_say(struct run_job *job, const char *format, ...)
+{
+    char line[1024] = "zero-run: ";
+    const size_t start = strlen(line);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+    va_end(arguments);
+    strcat(line, "\n");
+    run_sink_add(&job->err, line, strlen(line));
+}
+
+zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
+{
+    job->polls = base_calloc((size_t)(FIXED_POLLS + STREAMS * job->count), sizeof *job->polls);
+    if (!job->polls)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to watch %d ranks", job->count);
+    job->exits = epoll_create1(EPOLL_CLOEXEC);
+    if (job->exits < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "watching processes");
+    return ZERO_OK;
+}
+
+// The ranks are not reaped before the job's end, so their numbers are nobody else's.
+void run_kill(struct run_job *job)
+{
+    job->ended_by = SIGKILL;
+    for (int i = 0; i < job->count; i++)
+        run_signals_send_one(&job->ranks[i], SIGKILL);
+}
+
+uint64_t run_after_grace(const struct run_job *job)
+{
+    return base_clock_ns() + (uint64_t)job->options->grace_s * UINT64_C(1000000000);
+}
+
+bool run_ask(struct run_job *job)
+{
+    struct control_segment *segment = job->watch.segment;
+    if (!segment || job->stopping)
+        return false;
+    control_stop(segment);
+    if (!control_listens(segment))
+        return false;
+    if (job->options->grace_s == 0) {
+        control_insist(segment);
+        return false;
+    }
+    if (job->ask_ns == UINT64_MAX)
+        job->ask_ns = run_after_grace(job);
+    return true;
+}
+
+static void terminate(struct run_job *job)
+{
+    job->ask_ns = UINT64_MAX;
+    job->kill_ns = run_after_grace(job);
+    if (job->watch.segment)
+        control_insist(job->watch.segment);
+    job->ended_by = SIGTERM;
+    run_signals_send(job, SIGTERM);
+    run_signals_send(job, SIGCONT); // a suspended process would not see it
+}
+
+void run_stop(struct run_job *job)
+{
+    if (job->stopping)
+        return;
+    job->stopping = true;
+    terminate(job);
+}
+
+static void drain_streams(struct run_rank *rank)
+{
+    for (int i = 0; i < STREAMS; i++) {
+        struct run_stream *stream = &rank->streams[i];
+        // What its processes have left in the pipes, not what they may still write.
+        for (int turns = 0; stream->fd >= 0 && turns < 64; turns++) {
+            struct pollfd ready = {.fd = stream->fd, .events = POLLIN};
+            if (poll(&ready, 1, 0) <= 0)
+                break;
+            run_stream_read(stream);
+        }
+        if (stream->line)
+            run_stream_flush(stream);
+    }
+}
+
+static void rank_ended(struct run_job *job, struct run_rank *rank)
+{
+    // Not reaped: see run_kill().
+    if (rank->ended ||
+        waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
+        rank->end.si_pid == 0 || (!job->stopping && run_orphans_succeed(job, rank)))
+        return;
+    epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
+    rank->ended = true;
+    job->running--;
+    drain_streams(rank);
+    rank->well = run_ended_well(job, rank);
+    if (rank->well || job->stopping)
+        return;
+    struct run_rank *first = run_first_to_end(job);
+    if (first)
+        rank_ended(job, first);
+    if (job->stopping)
+        return;
+    job->failed_rank = rank->number;
+    job->failed_ns = base_clock_ns();
+    // With --plan an exit status counts only if there is no plan.
+    if (!job->options->plan)
+        run_report_first(job, rank);
+    run_stop(job);
+}
+
+// In the order in which they ended.
+static void collect_exits(struct run_job *job)
+{
+    struct epoll_event events[64];
+    const int count = epoll_wait(job->exits, events, 64, 0);
+    for (int i = 0; i < count; i++)
+        rank_ended(job, &job->ranks[events[i].data.u32]);
+}
+
+static void time_out(struct run_job *job)
+{
+    job->timeout_ns = UINT64_MAX;
+    job->timed_out = !job->stopping;
+    if (!job->timed_out)
+        return;
+    const bool asked = run_ask(job);
+    run_say(job, "the job has run for %d s (--timeout): %s", job->options->timeout_s,
+            asked ? "asking the ranks to stop after this step" : "stopping it");
+    run_watch_blame(job, -1);
+    if (!asked)
+        run_stop(job);
+}
+
+// The ranks were asked to stop and have not.
+static void insist(struct run_job *job)
+{
+    run_say(job, "the ranks have not stopped in %d s (--grace): SIGTERM", job->options->grace_s);
+    run_watch_blame(job, -1);
+    // After a time-out none of their ends is a failure; after a signal that decides the status.
+    if (job->timed_out)
+        run_stop(job);
+    else
+        terminate(job);
+}
+
+static void check_deadlines(struct run_job *job)
+{
+    const uint64_t now = base_clock_ns();
+    if (now >= job->timeout_ns)
+        time_out(job);
+    if (now >= job->ask_ns)
+        insist(job);
+    if (now >= job->kill_ns) {
+        job->kill_ns = UINT64_MAX - 1; // once
+        job->ended_by = SIGKILL;
+        run_signals_send(job, SIGKILL);
+    }
+}
+
+// Ranks that have a while to stop need no reader for that. A closed terminal may be a request.
+static bool is_asked(struct run_job *job, const struct run_sink *sink)
+{
+    const bool hangup = sink->failed == EIO && run_signals_ask(job, SIGHUP);
+    return job->ask_ns != UINT64_MAX || (hangup && run_ask(job));
+}
+
+// A reader has gone, or a terminal has been closed; nohup's wish is respected.
+static bool nobody_reads(const struct run_job *job, const struct run_sink *sink)
+{
+    return sink->failed == EPIPE || (sink->failed == EIO && sink->terminal && !job->ignored_hangup);
+}
+
+static void check_logs(struct run_job *job)
+{
+    char text[RUN_ERRNO_TEXT];
+    for (int i = 0; i < job->slots; i++) {
+        struct run_rank *rank = &job->ranks[i];
+        if (!rank->log_errno || rank->log_fd < 0)
+            continue;
+        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
+                run_describe_errno(rank->log_errno, text));
+        close(rank->log_fd);
+        rank->log_fd = -1;
+    }
+    if (job->metrics.failed && !job->metrics.told) {
+        job->metrics.told = true;
+        run_say(job, "cannot write the metrics: %s; the job goes on without them",
+                run_describe_errno(job->metrics.failed, text));
+    }
+}
+
+static void check_sinks(struct run_job *job)
+{
+    struct run_sink *sinks[2] = {&job->out, &job->err};
+    char text[RUN_ERRNO_TEXT];
+    const char *const names[2] = {"output", job->one_sink ? "output and error" : "error"};
+    for (int i = 0; i < 2; i++) {
+        if (!sinks[i]->failed || job->told_sink[i])
+            continue;
+        job->told_sink[i] = true;
+        const bool useless = nobody_reads(job, sinks[i]);
+        const bool asked = useless && is_asked(job, sinks[i]);
+        run_say(job, "cannot write to standard %s: %s%s", names[i],
+                run_describe_errno(sinks[i]->failed, text),
+                asked     ? "; the ranks are asked to stop"
+                : useless ? "; stopping the job"
+                          : "; its output is lost");
+        if (!useless)
+            continue;
+        job->unread = true;
+        if (!asked)
+            run_stop(job);
+    }
+}
+
+static int poll_timeout(const struct run_job *job)
+{
+    const uint64_t due[] = {job->timeout_ns, job->ask_ns, job->kill_ns, run_watch_due(job),
+                            run_join_due(&job->join)};
+    const uint64_t now = base_clock_ns();
+    uint64_t next = UINT64_MAX;
+    for (size_t i = 0; i < sizeof due / sizeof *due; i++)
+        next = due[i] < next ? due[i] : next;
+    if (next >= UINT64_MAX - 1)
+        return -1;
+    const uint64_t ms = next > now ? (next - now) / 1000000 + 1 : 0;
+    return ms < INT_MAX ? (int)ms : INT_MAX;
+}
+
+static struct pollfd poll_sink(const struct run_sink *sink)
+{
+    return (struct pollfd){.fd = sink->used ? sink->fd : -1, .events = POLLOUT};
+}
+
+// Adds what can be read now. No others: poll() refuses more entries than there may be descriptors.
+static nfds_t poll_streams(struct run_job *job)
+{
+    int count = FIXED_POLLS;
+    for (int i = 0; i < STREAMS * job->count; i++) {
+        struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
+        const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
+        stream->poll = wait ? 0 : count++;
+        if (!wait)
+            job->polls[stream->poll] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
+    }
+    return (nfds_t)count;
+}
+
+// Waits for whatever comes next, at most `timeout` ms, and moves output.
+static void turn(struct run_job *job, int timeout)
+{
+    struct pollfd *polls = job->polls;
+    polls[0] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = job->exits, .events = POLLIN};
+    polls[2] = poll_sink(&job->out);
+    polls[3] = poll_sink(&job->err);
+    polls[4] = (struct pollfd){.fd = job->metrics.input, .events = POLLIN};
+    const nfds_t count = poll_streams(job);
+    if (poll(polls, count, timeout) < 0)
+        return; // interrupted: the caller comes back
+
+    if (polls[2].revents)
+        run_sink_write(&job->out);
+    if (polls[3].revents)
+        run_sink_write(&job->err);
+    if (polls[4].revents)
+        run_metrics_read(&job->metrics);
+    for (int i = 0; i < STREAMS * job->count; i++) {
+        struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
+        if (stream->poll && polls[stream->poll].revents)
+            run_stream_read(stream);
+    }
+    check_sinks(job);
+    check_logs(job);
+}
+
+static bool streams_open(const struct run_job *job)
+{
+    if (job->metrics.input >= 0)
+        return true;
+    for (int i = 0; i < STREAMS * job->count; i++)
+        if (job->ranks[i / STREAMS].streams[i % STREAMS].fd >= 0)
+            return true;
+    return false;
+}
+
+static void give_up(struct run_sink *sink)
+{
+    if (sink->used)
+        sink->failed = EINTR;
+    sink->used = 0;
+}
+
+void run_flush(struct run_job *job)
+{
+    const int signals = job->stop_signals;
+    while (((job->out.used && !job->out.failed) || (job->err.used && !job->err.failed)) &&
+           job->stop_signals == signals) {
+        turn(job, -1);
+        run_signals_take(job);
+    }
+    if (job->stop_signals == signals)
+        return;
+    // Whoever interrupts now doesn't want the rest, but for zero-run's own words.
+    give_up(&job->out);
+    check_sinks(job);
+    turn(job, 0);
+    give_up(&job->err);
+}
+
+// Ends what ranks have left behind, and takes the last output.
+static void finish(struct run_job *job)
+{
+    run_kill(job);
+    siginfo_t ignored;
+    for (int i = 0; i < job->count; i++)
+        if (job->ranks[i].pid)
+            waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED | WNOWAIT);
+    run_orphans_end(job);
+    const uint64_t deadline = base_clock_ns() + drain_ns;
+    while (streams_open(job) && base_clock_ns() < deadline) {
+        turn(job, 10);
+        run_signals_take(job);
+    }
+    for (int i = 0; i < job->count; i++)
+        for (int s = 0; s < STREAMS; s++)
+            if (job->ranks[i].streams[s].line)
+                run_stream_close(&job->ranks[i].streams[s]);
+    run_join_show(&job->join, UINT64_MAX);
+    run_metrics_disconnect(&job->metrics);
+    // Last, for a number that has been reaped may become a stranger's.
+    run_guardian_end(&job->guardian);
+    for (int i = 0; i < job->count; i++) {
+        if (job->ranks[i].pid)
+            waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED);
+        job->ranks[i].pid = 0;
+    }
+    run_watch_finish(job);
+    check_logs(job);
+    run_flush(job);
+}
+
+bool run_rest(struct run_job *job, uint64_t until)
+{
+    job->resting = true;
+    for (;;) {
+        run_signals_take(job);
+        const uint64_t now = base_clock_ns();
+        if (now >= job->timeout_ns) {
+            run_say(job, "the job has run for %d s (--timeout)", job->options->timeout_s);
+            job->timed_out = true;
+        }
+        if (job->stop_signals || job->timed_out || job->unread || now >= until)
+            break;
+        const uint64_t next = until < job->timeout_ns ? until : job->timeout_ns;
+        turn(job, (int)((next - now) / 1000000) + 1);
+    }
+    job->resting = false;
+    return !job->stop_signals && !job->timed_out && !job->unread;
+}
+
+void run_end(struct run_job *job)
+{
+    run_metrics_close(&job->metrics);
+    run_watch_end(job);
+    check_logs(job);
+}
+
+void run_supervise(struct run_job *job)
+{
+    while (job->running > 0) {
+        turn(job, poll_timeout(job));
+        collect_exits(job);
+        run_signals_take(job);
+        check_deadlines(job);
+        run_join_show(&job->join, base_clock_ns());
+        run_watch_update(job);
+    }
+    finish(job);
+}
