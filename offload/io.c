@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <errno.h>
 #include <stdio.h>

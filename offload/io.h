@@ -3,7 +3,7 @@
  *
  * A queue takes requests of any size, cuts them into transfers, keeps as many of those under way as
  * it has credits, and gives each request back when all of it is done. One of several engines
- * (io/engine.h) moves the bytes:
+ * (io/io_engine.h) moves the bytes:
  *
  *     create -> add_file ...                  once
  *     submit ... -> commit                    hands over what was submitted, all at once

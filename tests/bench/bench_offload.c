@@ -2,9 +2,9 @@
 // the same update in memory, and a swap as others do it. Arguments: the directory (default: .), and
 // the rows to run, by their letters (default: all).
 #include "base/arena.h"
-#include "offload/io/engine.h"
-#include "offload/probe.h"
-#include "offload/stream.h"
+#include "offload/disk_probe.h"
+#include "offload/io/io_engine.h"
+#include "offload/pipeline.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_offload_job.h"
 #include "tests/bench/fio_mix.h"

@@ -2,7 +2,7 @@
 // in a process of its own, because what it gives up does not come back.
 #include "base/fault.h"
 #include "offload/io.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 #include "offload/pages.h"
 #include "tests/unit/refuse_calls.h"
 #include "tests/unit/temporary.h"

@@ -1,9 +1,9 @@
 // offload/io.h: every engine moves all of the bytes, or a request says what failed.
 #include "base/clock.h"
 #include "base/fault.h"
-#include "offload/file.h"
+#include "offload/direct_file.h"
 #include "offload/io.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 #include "offload/pages.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"

@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_OFF_LATE_H
 #define TESTS_UNIT_OFF_LATE_H
 
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <stdatomic.h>
 

@@ -2,7 +2,7 @@
 // becomes of requests when the engine breaks.
 #include "base/arena.h"
 #include "offload/io.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 #include "offload/pages.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 #ifndef TESTS_UNIT_OFF_TILES_H
 #define TESTS_UNIT_OFF_TILES_H
 
-#include "offload/io/engine.h"
-#include "offload/stream.h"
+#include "offload/io/io_engine.h"
+#include "offload/pipeline.h"
 
 enum { TILES = 23, PAYLOAD_BYTES = 100 };
 

@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "offload/file.h"
+#include "offload/direct_file.h"
 #include "zero/kernels/kernels.h"
 #include "zero/store/nvme_tier.h"
 

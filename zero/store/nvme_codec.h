@@ -1,6 +1,6 @@
 /**
  * zero/store/nvme_codec.h: tiles of state, made smaller on their way to the file: a codec of
- * offload/stream.h, whose `user` is the struct eng_tiles.
+ * offload/pipeline.h, whose `user` is the struct eng_tiles.
  *
  * Each field of each piece is encoded in blocks, as checkpoints have them (checkpoint/codec.h): of
  * CKPT_BLOCK_ELEMENTS elements, and the last one of the rest. A block is stored as the bytes that
@@ -11,7 +11,7 @@
 #ifndef ZERO_STORE_NVME_CODEC_H
 #define ZERO_STORE_NVME_CODEC_H
 
-#include "offload/codec.h"
+#include "offload/tile_codec.h"
 
 extern const struct off_codec eng_tile_codec;
 

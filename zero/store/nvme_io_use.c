@@ -1,7 +1,7 @@
 // Which engine moves what is in files, and why not a better one.
 
 #include "base/arena.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 #include "zero/core/api_call.h"
 #include "zero/plan/plan.h"
 #include "zero/store/nvme_tier.h"

@@ -4,7 +4,7 @@
  * The weights are in the tiles. Whenever some of a tile are written, or nobody knows what the file
  * has of it, its strips are made anew while it is in memory: so the file has at any time what
  * follows from the state, and there is nothing to come back at. Of a unit that is to be gathered
- * they are read behind the caller's back (offload/shuttle.h), each to its place in a gather slot.
+ * they are read behind the caller's back (offload/tile_io.h), each to its place in a gather slot.
  */
 #ifndef ZERO_STORE_NVME_PARAMS_H
 #define ZERO_STORE_NVME_PARAMS_H

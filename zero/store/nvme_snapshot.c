@@ -9,8 +9,8 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "checkpoint/codec.h"
-#include "offload/io/engine.h"
-#include "offload/shuttle.h"
+#include "offload/io/io_engine.h"
+#include "offload/tile_io.h"
 #include "zero/store/nvme_codec.h"
 
 #include <inttypes.h>

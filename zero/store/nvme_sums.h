@@ -3,7 +3,7 @@
  *
  * A few slots in memory have the sums of a unit each, with its unfinished blocks behind them. From
  * the second micro-batch of a step on they are read when the unit's gradient is opened; they are
- * written when its reduction is complete, both behind the caller's back (offload/shuttle.h). At
+ * written when its reduction is complete, both behind the caller's back (offload/tile_io.h). At
  * stage 0 of several ranks both happen where gradients are handed over: sums that are whole go to
  * all ranks first. An update gets its strips one after the other, in step with the tiles that it
  * changes.

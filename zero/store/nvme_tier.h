@@ -27,8 +27,8 @@
 #ifndef ZERO_STORE_NVME_TIER_H
 #define ZERO_STORE_NVME_TIER_H
 
-#include "offload/slots.h"
-#include "offload/stream.h"
+#include "offload/pipeline.h"
+#include "offload/tilefile.h"
 #include "zero/core/context.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/nvme_compress.h"

@@ -1,7 +1,7 @@
 #include "zero/store/strip_file.h"
 
 #include "base/arena.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 #include "zero/store/nvme_tier.h"
 
 #include <assert.h>

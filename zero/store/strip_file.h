@@ -2,15 +2,16 @@
  * zero/store/strip_file.h: strips (zero/store/strips.h) in a file of their own, which has no name
  * and nothing to come back at.
  *
- * Passes go through those of the tiles that are in memory, in the tiles' order (offload/stream.h),
- * piece by piece; single ones are moved at any other time (offload/shuttle.h).
+ * Passes go through those of the tiles that are in memory, in the tiles' order
+ * (offload/pipeline.h), piece by piece; single ones are moved at any other time
+ * (offload/tile_io.h).
  */
 #ifndef ZERO_STORE_STRIP_FILE_H
 #define ZERO_STORE_STRIP_FILE_H
 
-#include "offload/shuttle.h"
-#include "offload/slots.h"
-#include "offload/stream.h"
+#include "offload/pipeline.h"
+#include "offload/tile_io.h"
+#include "offload/tilefile.h"
 #include "zero/core/context.h"
 #include "zero/store/strips.h"
 

@@ -1,5 +1,5 @@
 /**
- * offload/slots.h: a rank's state in a file, in tiles, of which the last finished step is always
+ * offload/tilefile.h: a rank's state in a file, in tiles, of which the last finished step is always
  * whole.
  *
  * A tile is some bytes that are read, changed and written together. It has two places in the file:
@@ -14,7 +14,7 @@
  *     close
  *
  * The file is allocated as a whole when it is created and written over for ever: overwriting is
- * three times as fast as extending. It is locked. This header moves no tiles: offload/stream.h
+ * three times as fast as extending. It is locked. This header moves no tiles: offload/pipeline.h
  * does.
  *
  * A step's tiles may be written when every rank has recorded the step before: until then some may
@@ -24,11 +24,11 @@
  * Points of base/fault.h: slots.allocate (ENOSPC, with half of the file reserved), and
  * those of base/file.h.
  */
-#ifndef OFFLOAD_SLOTS_H
-#define OFFLOAD_SLOTS_H
+#ifndef OFFLOAD_TILEFILE_H
+#define OFFLOAD_TILEFILE_H
 
-#include "offload/errand.h"
-#include "offload/file.h"
+#include "offload/blocking_call.h"
+#include "offload/direct_file.h"
 
 struct off_slots;
 

@@ -1,5 +1,5 @@
-// offload/stream.h on a device: what fails there, and what ends while it works. That tiles come and
-// go with their contents is tried in off_stream.c.
+// offload/pipeline.h on a device: what fails there, and what ends while it works. That tiles come
+// and go with their contents is tried in off_pipeline.c.
 #include "tests/sweep.h"
 #include "tests/unit/fake_device.h"
 #include "tests/unit/off_rig.h"

@@ -1,5 +1,5 @@
-// offload/stream.h and slots.h: passes leave what was put, a step that fails leaves the one before,
-// and what is damaged is found.
+// offload/pipeline.h and tilefile.h: passes leave what was put, a step that fails leaves the one
+// before, and what is damaged is found.
 #include "base/fault.h"
 #include "base/hash.h"
 #include "tests/sweep.h"

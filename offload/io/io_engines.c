@@ -1,4 +1,4 @@
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <string.h>
 

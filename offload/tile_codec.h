@@ -1,12 +1,12 @@
 /**
- * offload/codec.h: what makes tiles smaller on their way to the file, and whole again.
+ * offload/tile_codec.h: what makes tiles smaller on their way to the file, and whole again.
  *
  * A table of functions that comes from above, because what gains is known where the contents are.
  * What is encoded is verified before it is decoded, so no decoder sees what nobody has encoded; it
  * has to bear it all the same. None of the functions allocates but create.
  */
-#ifndef OFFLOAD_CODEC_H
-#define OFFLOAD_CODEC_H
+#ifndef OFFLOAD_TILE_CODEC_H
+#define OFFLOAD_TILE_CODEC_H
 
 #include "base/error.h"
 

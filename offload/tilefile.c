@@ -1,4 +1,4 @@
-#include "offload/slots.h"
+#include "offload/tilefile.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-#include "offload/shuttle.h"
+#include "offload/tile_io.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,10 +1,10 @@
 /**
- * offload/stream_parts.h: what the files of stream.h share. Private to them.
+ * offload/pipeline_parts.h: what the files of pipeline.h share. Private to them.
  */
-#ifndef OFFLOAD_STREAM_PARTS_H
-#define OFFLOAD_STREAM_PARTS_H
+#ifndef OFFLOAD_PIPELINE_PARTS_H
+#define OFFLOAD_PIPELINE_PARTS_H
 
-#include "offload/stream.h"
+#include "offload/pipeline.h"
 #include "offload/tile_queue.h"
 
 #include <pthread.h>

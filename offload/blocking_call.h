@@ -1,6 +1,6 @@
 /**
- * offload/errand.h: calls into a file system that may never come back, made by a thread of its own:
- * who wants something done waits for it so long, and no longer.
+ * offload/blocking_call.h: calls into a file system that may never come back, made by a thread of
+ * its own: who wants something done waits for it so long, and no longer.
  *
  * For what no queue of reads and writes (offload/io.h) does: records, flushes, the end of files. A
  * call that the kernel doesn't come back from can be neither interrupted nor taken back; what it
@@ -8,8 +8,8 @@
  *
  * One call at a time. The time in which the process was stopped doesn't count.
  */
-#ifndef OFFLOAD_ERRAND_H
-#define OFFLOAD_ERRAND_H
+#ifndef OFFLOAD_BLOCKING_CALL_H
+#define OFFLOAD_BLOCKING_CALL_H
 
 #include "base/error.h"
 

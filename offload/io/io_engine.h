@@ -1,13 +1,14 @@
 /**
- * offload/io/engine.h: what moves bytes between files and memory, behind one table of operations.
+ * offload/io/io_engine.h: what moves bytes between files and memory, behind one table of
+ * operations.
  *
  * An engine is given transfers, each with a number of the queue's, and gives back numbers and
  * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
  * queue's work (offload/io.c), so an engine is small. A new one is one file in offload/io/ that
- * begins as skeleton.c does, and one line in the list of engines.c.
+ * begins as io_skeleton.c does, and one line in the list of io_engines.c.
  */
-#ifndef OFFLOAD_IO_ENGINE_H
-#define OFFLOAD_IO_ENGINE_H
+#ifndef OFFLOAD_IO_IO_ENGINE_H
+#define OFFLOAD_IO_IO_ENGINE_H
 
 #include "offload/io.h"
 

@@ -1,7 +1,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "offload/stream_parts.h"
+#include "offload/pipeline_parts.h"
 
 static void begin(struct off_stream *stream, const size_t *order, size_t count, bool anew)
 {

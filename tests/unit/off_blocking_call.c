@@ -1,8 +1,8 @@
-// offload/errand.h: what calls come to is told, one at a time, and one that does not come back is
-// told, too, in time: by who asked for it, by all who ask later, and at the end.
+// offload/blocking_call.h: what calls come to is told, one at a time, and one that does not come
+// back is told, too, in time: by who asked for it, by all who ask later, and at the end.
 #include "base/fault.h"
-#include "offload/errand.h"
-#include "offload/slots.h"
+#include "offload/blocking_call.h"
+#include "offload/tilefile.h"
 #include "tests/unit/temporary.h"
 
 #include <pthread.h>

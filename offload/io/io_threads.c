@@ -1,7 +1,7 @@
 /* Threads that each do one transfer at a time: what works on every kernel. */
 #include "base/arena.h"
 #include "base/thread.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
-// offload/file.h: what is opened is used past the cache where that can be had, and says so.
+// offload/direct_file.h: what is opened is used past the cache where that can be had, and says so.
 #include "base/fault.h"
 #include "base/file.h"
-#include "offload/file.h"
+#include "offload/direct_file.h"
 #include "tests/unit/temporary.h"
 
 #include <fcntl.h>

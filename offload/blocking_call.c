@@ -1,4 +1,4 @@
-#include "offload/errand.h"
+#include "offload/blocking_call.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

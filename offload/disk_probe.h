@@ -1,8 +1,9 @@
 /**
- * offload/probe.h: how fast a disk is for this machine, and what it wants to be given at a time.
+ * offload/disk_probe.h: how fast a disk is for this machine, and what it wants to be given at a
+ * time.
  */
-#ifndef OFFLOAD_PROBE_H
-#define OFFLOAD_PROBE_H
+#ifndef OFFLOAD_DISK_PROBE_H
+#define OFFLOAD_DISK_PROBE_H
 
 #include "offload/io.h"
 #include "offload/pages.h"

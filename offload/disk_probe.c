@@ -1,9 +1,9 @@
-#include "offload/probe.h"
+#include "offload/disk_probe.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "offload/file.h"
+#include "offload/direct_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

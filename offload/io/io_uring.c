@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/forked.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <errno.h>
 #include <liburing.h>

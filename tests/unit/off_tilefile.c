@@ -1,6 +1,6 @@
-// offload/slots.h: what a job that is cut otherwise now, and a forked child, leave of a file.
+// offload/tilefile.h: what a job that is cut otherwise now, and a forked child, leave of a file.
 #include "base/error.h"
-#include "offload/slots.h"
+#include "offload/tilefile.h"
 #include "tests/unit/temporary.h"
 
 #include <fcntl.h>

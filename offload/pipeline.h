@@ -1,6 +1,6 @@
 /**
- * offload/stream.h: passes over the tiles of a file (offload/slots.h): read, change, write, all
- * three at a time.
+ * offload/pipeline.h: passes over the tiles of a file (offload/tilefile.h): read, change, write,
+ * all three at a time.
  *
  * One thread reads ahead in the order of the pass and writes back, helpers verify and sum, decode
  * and encode, while the caller works on tiles one after the other. A pass:
@@ -25,14 +25,14 @@
  * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
  * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
  */
-#ifndef OFFLOAD_STREAM_H
-#define OFFLOAD_STREAM_H
+#ifndef OFFLOAD_PIPELINE_H
+#define OFFLOAD_PIPELINE_H
 
 #include "base/device.h"
-#include "offload/codec.h"
 #include "offload/io.h"
 #include "offload/pages.h"
-#include "offload/slots.h"
+#include "offload/tile_codec.h"
+#include "offload/tilefile.h"
 
 struct off_stream;
 

@@ -1,9 +1,9 @@
-// offload/shuttle.h: moves in any order leave what was given and give what was left, and whatever
+// offload/tile_io.h: moves in any order leave what was given and give what was left, and whatever
 // fails is told by the moves it has kept from it.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "offload/io/engine.h"
-#include "offload/shuttle.h"
+#include "offload/io/io_engine.h"
+#include "offload/tile_io.h"
 #include "tests/sweep.h"
 #include "tests/unit/off_late.h"
 #include "tests/unit/off_tiles.h"

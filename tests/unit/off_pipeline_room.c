@@ -1,4 +1,5 @@
-// offload/stream.h and slots.h: what is taken, of memory and of the disk, and why it cannot be.
+// offload/pipeline.h and tilefile.h: what is taken, of memory and of the disk, and why it cannot
+// be.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "tests/sweep.h"

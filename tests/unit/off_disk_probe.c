@@ -1,8 +1,8 @@
-// offload/probe.h: a disk has rates, and what fails leaves nothing.
+// offload/disk_probe.h: a disk has rates, and what fails leaves nothing.
 #include "base/fault.h"
-#include "offload/file.h"
-#include "offload/io/engine.h"
-#include "offload/probe.h"
+#include "offload/direct_file.h"
+#include "offload/disk_probe.h"
+#include "offload/io/io_engine.h"
 #include "tests/unit/temporary.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /**
- * offload/file.h: a file that is read and written past the system's cache, where the file system
- * can do that.
+ * offload/direct_file.h: a file that is read and written past the system's cache, where the file
+ * system can do that.
  *
  * Whoever uses it rounds memory, offsets and sizes to multiples of BASE_DIRECT_UNIT. Where O_DIRECT
  * would take larger ones, files go through the cache.
@@ -8,8 +8,8 @@
  * Points of base/fault.h: file.direct (O_DIRECT is not to be had; einval: of this file system),
  * file.unit (its unit is too large).
  */
-#ifndef OFFLOAD_FILE_H
-#define OFFLOAD_FILE_H
+#ifndef OFFLOAD_DIRECT_FILE_H
+#define OFFLOAD_DIRECT_FILE_H
 
 #include "base/error.h"
 

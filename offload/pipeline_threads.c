@@ -1,5 +1,5 @@
 // The threads of a stream: one that reads and writes, and those that do its chores.
-#include "offload/stream_parts.h"
+#include "offload/pipeline_parts.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 // A buffer has two events. `copied`: its last copy is done, in whichever direction; before, the
 // host leaves the buffer's memory alone, and the caller's stream the tile. `worked`: what the
 // caller's stream was given to do with the tile is done; before, no copy of it begins.
-#include "offload/stream_parts.h"
+#include "offload/pipeline_parts.h"
 
 static zero_result failed(const struct off_stream *stream, const struct off_buffer *buffer,
                           const char *what, const struct base_error *inner,

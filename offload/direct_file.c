@@ -1,4 +1,4 @@
-#include "offload/file.h"
+#include "offload/direct_file.h"
 
 #include "base/arena.h"
 #include "base/fault.h"

@@ -1,4 +1,4 @@
-// offload/stream.h: what comes late, and what never does.
+// offload/pipeline.h: what comes late, and what never does.
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/patience.h"

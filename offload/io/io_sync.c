@@ -1,6 +1,6 @@
 /* One transfer after the other, in commit: for tests, and where nothing else is to be had. */
 #include "base/arena.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /**
- * offload/shuttle.h: single tiles of a file (offload/slots.h), moved in any order and at any time
- * behind the caller's back: what a pass (offload/stream.h) is too orderly for.
+ * offload/tile_io.h: single tiles of a file (offload/tilefile.h), moved in any order and at any
+ * time behind the caller's back: what a pass (offload/pipeline.h) is too orderly for.
  *
  * A move reads one tile, verifies it and gives its contents away, or has them given and writes
  * them. One thread does it all, in buffers of its own, so that nothing of the caller's has to be
@@ -12,13 +12,13 @@
  * else with the next off_slots_record(). All *local*, one thread at a time; after create nothing is
  * allocated. While moves are under way the slots' functions about their tiles are the shuttle's.
  */
-#ifndef OFFLOAD_SHUTTLE_H
-#define OFFLOAD_SHUTTLE_H
+#ifndef OFFLOAD_TILE_IO_H
+#define OFFLOAD_TILE_IO_H
 
 #include "offload/io.h"
 #include "offload/pages.h"
-#include "offload/slots.h"
-#include "offload/stream.h"
+#include "offload/pipeline.h"
+#include "offload/tilefile.h"
 
 struct off_shuttle;
 

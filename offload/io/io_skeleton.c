@@ -1,7 +1,7 @@
 /*
  * Where a new I/O engine begins: copy this file, give the functions their work, and add the engine
- * to the list of engines.c and to CMakeLists.txt. It is compiled with the tests, so that it stays
- * true, and linked into nothing.
+ * to the list of io_engines.c and to CMakeLists.txt. It is compiled with the tests, so that it
+ * stays true, and linked into nothing.
  *
  * What the queue (offload/io.c) sees to, so that an engine need not:
  *   - no more transfers are under way than config->depth, and no number is used twice at a time;
@@ -9,7 +9,7 @@
  *   - short, interrupted and failed transfers; faults for tests; messages; what is counted.
  */
 #include "base/arena.h"
-#include "offload/io/engine.h"
+#include "offload/io/io_engine.h"
 
 extern const struct off_engine off_engine_skeleton;
 
@@ -37,7 +37,7 @@ static zero_result skeleton_create(void **state, const struct off_engine_config 
     // Everything is allocated here. What the system does not have, or does not allow, is
     // ZERO_E_UNSUPPORTED, and what it has too little of ZERO_E_LIMIT: the message names the setting
     // to change. It is an error where the engine was asked for by its name; the choices of "auto"
-    // (engines.c) go on to the next one after it, and the plan shows it.
+    // (io_engines.c) go on to the next one after it, and the plan shows it.
     struct skeleton_engine *engine = base_calloc(1, sizeof *engine);
     *state = engine;
     if (!engine)
