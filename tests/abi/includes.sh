@@ -51,7 +51,7 @@ refused() {
 }
 refused base collectives/comm.h
 refused base zero/zero.h
-refused collectives checkpoint/safetensors.h
+refused collectives checkpoint/safetensors/safetensors.h
 refused checkpoint collectives/comm.h
 refused public base/log.h
 exit $status

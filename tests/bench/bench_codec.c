@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/bfloat16.h"
 #include "base/cpu.h"
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/block_codec.h"
 #include "tests/bench/bench.h"
 #include "tests/numerics/own_state.h"
 #include "trainer.h"

@@ -1,5 +1,5 @@
-// checkpoint/directory.h on files of the system: every step of its protocol, and what is left
-// behind when one fails.
+// checkpoint/directory/directory.h on files of the system: every step of its protocol, and what is
+// left behind when one fails.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "tests/fault/directory_fixture.h"

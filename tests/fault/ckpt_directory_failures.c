@@ -1,5 +1,5 @@
-// checkpoint/directory.h where calls fail, or its owner dies: what was acknowledged is there, and
-// the next owner goes on.
+// checkpoint/directory/directory.h where calls fail, or its owner dies: what was acknowledged is
+// there, and the next owner goes on.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "tests/fault/directory_fixture.h"

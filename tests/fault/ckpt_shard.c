@@ -2,7 +2,7 @@
 // says where, nothing left open, and nothing taken for a checkpoint that is none.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/load.h"
+#include "checkpoint/loader.h"
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/temporary.h"
 

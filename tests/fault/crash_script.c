@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
-#include "checkpoint/directory_parts.h"
+#include "checkpoint/directory/directory_parts.h"
 #include "tests/fault/toy_checkpoint.h"
 
 #include <inttypes.h>

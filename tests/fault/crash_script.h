@@ -1,6 +1,6 @@
 /**
- * tests/fault/crash_script.h: scripts of saves, prunes and restarts through checkpoint/directory.h,
- * what has been promised on the way, and whether it is kept.
+ * tests/fault/crash_script.h: scripts of saves, prunes and restarts through
+ * checkpoint/directory/directory.h, what has been promised on the way, and whether it is kept.
  *
  * A checkpoint that was acknowledged, and not pruned, loads; what is taken for a checkpoint is
  * whole; and who opens the directory next can go on.
@@ -8,7 +8,7 @@
 #ifndef TESTS_FAULT_CRASH_SCRIPT_H
 #define TESTS_FAULT_CRASH_SCRIPT_H
 
-#include "checkpoint/directory.h"
+#include "checkpoint/directory/directory.h"
 
 enum { SCRIPT_STEPS = 64, SCRIPT_EVENTS = 1024 };
 

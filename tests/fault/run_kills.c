@@ -6,7 +6,7 @@
 // With "many" as its last argument more of everything.
 #include "base/arena.h"
 #include "base/clock.h"
-#include "checkpoint/directory.h"
+#include "checkpoint/directory/directory.h"
 #include "tests/ranks/run_command.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 // "memory" or "ext4": the file system.
 #include "base/arena.h"
 #include "base/hash.h"
-#include "checkpoint/load.h"
+#include "checkpoint/loader.h"
 #include "tests/fault/full_disk.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"

@@ -1,7 +1,7 @@
 // Saves to places that can't be saved to: nothing is there, something else is, the rights are not,
 // one rank sees another place, the directory is moved away. Each is an error on all ranks that
 // names path and reason; nothing is left behind, and the job saves as soon as it can.
-#include "checkpoint/directory.h"
+#include "checkpoint/directory/directory.h"
 #include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 

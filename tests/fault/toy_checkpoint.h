@@ -5,8 +5,8 @@
 #ifndef TESTS_FAULT_TOY_CHECKPOINT_H
 #define TESTS_FAULT_TOY_CHECKPOINT_H
 
-#include "checkpoint/directory.h"
-#include "checkpoint/shard.h"
+#include "checkpoint/directory/directory.h"
+#include "checkpoint/shard/shard.h"
 
 enum { TOY_WORLD = 8 /**< the most ranks */ };
 

@@ -1,9 +1,9 @@
 // A checkpoint's manifest. The input is what comes before its last line, which is added. Whatever
 // is accepted has to be consistent, and what the writer makes of it has to be accepted again.
-#include "checkpoint/manifest.h"
+#include "checkpoint/manifest/manifest.h"
 #include "base/arena.h"
-#include "checkpoint/manifest_parts.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/manifest/manifest_parts.h"
+#include "checkpoint/safetensors/safetensors_header.h"
 #include "tests/fuzz/target.h"
 
 #include <stdbool.h>

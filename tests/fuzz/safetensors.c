@@ -2,7 +2,7 @@
 // file would have, the rest is the header. Whatever is accepted has to be consistent, and what the
 // writer makes of it has to be accepted again.
 #include "base/arena.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/safetensors_header.h"
 #include "tests/fuzz/target.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 // A shard. The input's first byte tells how many bytes of blocks there are; these follow, then the
 // index. Header, tail and the checksums of what is stored are made right, so that what is behind
 // them is tried. Whatever is accepted has to be what the manifest says.
-#include "checkpoint/shard_format.h"
+#include "checkpoint/shard/shard_format.h"
 #include "tests/fuzz/target.h"
 #include "tests/unit/memory_store.h"
 

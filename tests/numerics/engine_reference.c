@@ -4,7 +4,7 @@
 // With "matrix" every optimizer in every precision, clipped or not, with either decay or none,
 // accumulated, with a loss scale, with steps that are skipped: so many of the combinations that any
 // two of these meet; with "matrix" and an optimizer all of that one's.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "tests/numerics/own_state.h"
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"

@@ -4,8 +4,8 @@
 #include "tests/unit/temporary.h"
 
 #include "base/fault.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/manifest_parts.h"
+#include "checkpoint/directory/directory.h"
+#include "checkpoint/manifest/manifest_parts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

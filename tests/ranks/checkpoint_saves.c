@@ -4,7 +4,7 @@
 #include "tests/unit/temporary.h"
 
 #include "base/fault.h"
-#include "checkpoint/directory.h"
+#include "checkpoint/directory/directory.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // refused, and what is left to come back at.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/manifest/manifest.h"
 #include "tests/ranks/offload_job.h"
 #include "tests/ranks/saved.h"
 

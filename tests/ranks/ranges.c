@@ -3,7 +3,7 @@
 #include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>

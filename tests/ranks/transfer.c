@@ -5,7 +5,7 @@
 
 #include "base/bfloat16.h"
 #include "base/fault.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 
 #include <setjmp.h>
 #include <signal.h>

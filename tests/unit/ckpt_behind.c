@@ -1,8 +1,8 @@
-// checkpoint/write_behind.h: whatever the disk's pace, and whoever is first to have made what, a
-// file has the bytes that were made, in order; after a failure no write begins any more.
+// checkpoint/shard/write_behind.h: whatever the disk's pace, and whoever is first to have made
+// what, a file has the bytes that were made, in order; after a failure no write begins any more.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/write_behind.h"
+#include "checkpoint/shard/write_behind.h"
 #include "tests/sweep.h"
 
 #include <pthread.h>

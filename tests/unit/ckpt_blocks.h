@@ -4,7 +4,7 @@
 #ifndef TESTS_UNIT_CKPT_BLOCKS_H
 #define TESTS_UNIT_CKPT_BLOCKS_H
 
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/block_codec.h"
 
 /** Every code there is. */
 enum { BLOCK_CODES = 5 };

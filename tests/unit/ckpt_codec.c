@@ -1,9 +1,9 @@
-// checkpoint/codec.h: what is stored is what zstd understands, comes back as it was, is the same on
-// every processor, and is as small as it can be.
+// checkpoint/codec/block_codec.h: what is stored is what zstd understands, comes back as it was, is
+// the same on every processor, and is as small as it can be.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/frame.h"
-#include "checkpoint/planes/planes.h"
+#include "checkpoint/codec/planes.h"
+#include "checkpoint/entropy/frame.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_blocks.h"
 

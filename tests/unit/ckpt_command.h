@@ -4,7 +4,7 @@
 #ifndef TESTS_UNIT_CKPT_COMMAND_H
 #define TESTS_UNIT_CKPT_COMMAND_H
 
-#include "checkpoint/directory.h"
+#include "checkpoint/directory/directory.h"
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/temporary.h"
 

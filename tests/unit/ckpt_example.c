@@ -1,7 +1,7 @@
 // checkpoint/FORMAT.md's worked example is what the library writes: ckpt_example <FORMAT.md>
 #include "base/arena.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/shard.h"
+#include "checkpoint/shard/shard.h"
+#include "checkpoint/tensor_digest.h"
 #include "tests/unit/memory_store.h"
 
 #include <ctype.h>

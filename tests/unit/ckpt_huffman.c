@@ -1,7 +1,7 @@
-// checkpoint/huffman.h: frames that stock zstd takes for what they were made of, the same from
-// every table, and about as small as frequencies can make them.
-#include "checkpoint/frame.h"
-#include "checkpoint/streams/streams.h"
+// checkpoint/entropy/huffman.h: frames that stock zstd takes for what they were made of, the same
+// from every table, and about as small as frequencies can make them.
+#include "checkpoint/entropy/frame.h"
+#include "checkpoint/entropy/streams.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_blocks.h"
 

@@ -1,8 +1,8 @@
-// checkpoint/load.h: any elements from any shards, and damage wherever it is.
+// checkpoint/loader.h: any elements from any shards, and damage wherever it is.
 #include "base/arena.h"
-#include "checkpoint/load.h"
-#include "checkpoint/manifest_parts.h"
-#include "checkpoint/shard_format.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/manifest/manifest_parts.h"
+#include "checkpoint/shard/shard_format.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/memory_store.h"

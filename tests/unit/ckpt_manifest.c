@@ -1,8 +1,9 @@
-// checkpoint/manifest.h: what is written is read, and nothing else is taken for a manifest.
+// checkpoint/manifest/manifest.h: what is written is read, and nothing else is taken for a
+// manifest.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/manifest_parts.h"
+#include "checkpoint/manifest/manifest.h"
+#include "checkpoint/manifest/manifest_parts.h"
 
 #include <float.h>
 #include <math.h>

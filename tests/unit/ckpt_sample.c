@@ -1,8 +1,8 @@
 #include "tests/unit/ckpt_sample.h"
 
 #include "base/arena.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/safetensors_header.h"
+#include "checkpoint/tensor_digest.h"
 #include "tests/unit/ckpt_blocks.h"
 
 #include <stdio.h>

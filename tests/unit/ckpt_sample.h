@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_CKPT_SAMPLE_H
 #define TESTS_UNIT_CKPT_SAMPLE_H
 
-#include "checkpoint/shard.h"
+#include "checkpoint/shard/shard.h"
 
 enum sample_size {
     SAMPLE_SMALL, /**< about a thousand elements, of every type, and small blobs */

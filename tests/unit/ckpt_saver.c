@@ -2,8 +2,8 @@
 // ckpt_saver_hold() has returned, and however little room there is for copies.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/load.h"
-#include "checkpoint/save.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/saver.h"
 #include "tests/unit/ckpt_sample.h"
 #include "tests/unit/temporary.h"
 

@@ -1,8 +1,9 @@
-// checkpoint/shard.h: what is written is read, also by zstd, and nothing else is taken for a shard.
+// checkpoint/shard/shard.h: what is written is read, also by zstd, and nothing else is taken for a
+// shard.
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/shard.h"
-#include "checkpoint/shard_format.h"
+#include "checkpoint/shard/shard.h"
+#include "checkpoint/shard/shard_format.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_blocks.h"
 #include "tests/unit/ckpt_sample.h"

@@ -1,8 +1,8 @@
 // zero-ckpt export, import and diff --values as commands: ckpt_transfer <zero-ckpt> <golden>
 #include "base/arena.h"
 #include "base/bfloat16.h"
-#include "checkpoint/load.h"
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/safetensors/safetensors_header.h"
 #include "tests/unit/ckpt_command.h"
 
 #include <math.h>

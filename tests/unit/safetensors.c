@@ -1,5 +1,6 @@
-// checkpoint/safetensors.h: files that are right, and what failures of the disk leave behind.
-#include "checkpoint/safetensors.h"
+// checkpoint/safetensors/safetensors.h: files that are right, and what failures of the disk leave
+// behind.
+#include "checkpoint/safetensors/safetensors.h"
 #include "base/bfloat16.h"
 #include "base/fault.h"
 #include "tests/unit/temporary.h"

@@ -1,5 +1,5 @@
-// checkpoint/safetensors.h against files that are damaged or made to do damage.
-#include "checkpoint/safetensors.h"
+// checkpoint/safetensors/safetensors.h against files that are damaged or made to do damage.
+#include "checkpoint/safetensors/safetensors.h"
 #include "tests/unit/temporary.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-// checkpoint/safetensors.h: several files that are read as one by their index, and indexes that are
-// wrong.
+// checkpoint/safetensors/safetensors.h: several files that are read as one by their index, and
+// indexes that are wrong.
 #include "base/fault.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "tests/unit/temporary.h"
 
 #include <setjmp.h>

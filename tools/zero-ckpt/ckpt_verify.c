@@ -1,7 +1,7 @@
 #include "tools/zero-ckpt/tool.h"
 
 #include "base/arena.h"
-#include "checkpoint/load.h"
+#include "checkpoint/loader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

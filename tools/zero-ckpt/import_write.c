@@ -1,7 +1,7 @@
 #include "tools/zero-ckpt/import.h"
 
 #include "base/arena.h"
-#include "checkpoint/digest.h"
+#include "checkpoint/tensor_digest.h"
 
 #include <errno.h>
 #include <inttypes.h>

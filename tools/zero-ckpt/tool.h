@@ -20,9 +20,9 @@
 #define TOOLS_ZERO_CKPT_TOOL_H
 
 #include "base/error.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/load.h"
-#include "checkpoint/shard.h"
+#include "checkpoint/directory/directory.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/shard/shard.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 #include "zero/api/whole_tensors.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors/safetensors.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/link/publish.h"

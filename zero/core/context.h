@@ -8,7 +8,7 @@
 #include "base/exact_sum.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/manifest/manifest.h"
 #include "collectives/comm.h"
 #include "collectives/control/control.h"
 #include "zero/config/config.h"

@@ -184,8 +184,8 @@ struct eng_device_judgement {
 /** The most granules of a run of a digest. */
 #define ENG_DEVICE_GRANULES 64
 
-/** Granules of one array of a slice, side by side. Their hashes are those of checkpoint/digest.h,
- * of whose place some of this is. */
+/** Granules of one array of a slice, side by side. Their hashes are those of
+ * checkpoint/tensor_digest.h, of whose place some of this is. */
 struct eng_device_granules {
     const void *elements;
     uint64_t name;

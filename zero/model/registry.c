@@ -1,7 +1,7 @@
 #include "zero/model/registry.h"
 
 #include "base/arena.h"
-#include "checkpoint/digest.h"
+#include "checkpoint/tensor_digest.h"
 #include "zero/config/versioned.h"
 
 #include <stdio.h>

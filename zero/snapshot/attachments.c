@@ -5,7 +5,7 @@
 #include "zero/step/gradient.h"
 
 #include "base/arena.h"
-#include "checkpoint/digest.h"
+#include "checkpoint/tensor_digest.h"
 
 #include <string.h>
 

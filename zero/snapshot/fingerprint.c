@@ -3,7 +3,7 @@
 #include "zero/step/gradient.h"
 
 #include "base/arena.h"
-#include "checkpoint/digest.h"
+#include "checkpoint/tensor_digest.h"
 #include "zero/exec/gpu.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef ZERO_SNAPSHOT_RUN_IDENTITY_H
 #define ZERO_SNAPSHOT_RUN_IDENTITY_H
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/manifest/manifest.h"
 
 #include <stdbool.h>
 #include <stdint.h>

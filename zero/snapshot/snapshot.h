@@ -15,9 +15,9 @@
 #define ZERO_SNAPSHOT_SNAPSHOT_H
 
 #include "base/hash.h"
-#include "checkpoint/digest.h"
-#include "checkpoint/load.h"
-#include "checkpoint/save.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/saver.h"
+#include "checkpoint/tensor_digest.h"
 #include "zero/core/context.h"
 
 /* ---- train_progress.c */

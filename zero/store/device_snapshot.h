@@ -7,7 +7,7 @@
 #ifndef ZERO_STORE_DEVICE_SNAPSHOT_H
 #define ZERO_STORE_DEVICE_SNAPSHOT_H
 
-#include "checkpoint/save.h"
+#include "checkpoint/saver.h"
 #include "zero/zero.h"
 
 struct eng_fetch;

@@ -5,7 +5,7 @@
 #include "zero/store/host_memory.h"
 
 #include "base/arena.h"
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/block_codec.h"
 #include "zero/core/context.h"
 #include "zero/exec/device_parts.h"
 

@@ -1,7 +1,7 @@
 #include "zero/store/nvme_codec.h"
 
 #include "base/arena.h"
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/block_codec.h"
 #include "zero/store/state_tiles.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "checkpoint/codec.h"
+#include "checkpoint/codec/block_codec.h"
 #include "offload/io/io_engine.h"
 #include "offload/tile_io.h"
 #include "zero/store/nvme_codec.h"
