@@ -4,7 +4,7 @@
 #ifndef GPT2_BLAS_H
 #define GPT2_BLAS_H
 
-#include "pool.h"
+#include "gpt2_pool.h"
 #include "real.h"
 
 #include <stdbool.h>

@@ -1,17 +1,17 @@
 /**
- * compute.h: what a rank computes with: GPT-2 on the CPU (compute_cpu.c, over model.h), or on a GPU
- * (cuda/model.c).
+ * compute.h: what a rank computes with: GPT-2 on the CPU (compute_cpu.c, over gpt2_model.h), or on
+ * a GPU (cuda/gpt2_gpu_model.c).
  *
- * Weights and gradients come by pointer, in the order of tensors.h; where they are, and of which
- * type, the device decides. The order of the calls of a micro-batch is model.h's. Work of a GPU is
- * queued: what comes with a stream is done when that is.
+ * Weights and gradients come by pointer, in the order of gpt2_tensors.h; where they are, and of
+ * which type, the device decides. The order of the calls of a micro-batch is gpt2_model.h's. Work
+ * of a GPU is queued: what comes with a stream is done when that is.
  */
 #ifndef GPT2_COMPUTE_H
 #define GPT2_COMPUTE_H
 
+#include "gpt2_tensors.h"
 #include "layers.h"
 #include "reason.h"
-#include "tensors.h"
 
 /** A unit's weights, */
 struct unit_weights {
@@ -33,7 +33,7 @@ struct mean_loss {
 struct compute_options {
     struct dims dims;
     int windows;       /**< of dims.context tokens, at most */
-    bool recompute;    /**< see model.h */
+    bool recompute;    /**< see gpt2_model.h */
     struct pool *pool; /**< borrowed */
     int gpu;           /**< its number */
     bool bf16;         /**< on a GPU: weights and gradients are bf16, else fp32 */

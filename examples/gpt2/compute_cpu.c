@@ -1,6 +1,6 @@
 #include "compute.h"
 
-#include "model.h"
+#include "gpt2_model.h"
 
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ struct cpu {
     const uint16_t *target;
 };
 
-// A unit's tensors, as model.h wants them.
+// A unit's tensors, as gpt2_model.h wants them.
 struct weights {
     const real *tensor[UNIT_TENSORS_MAX];
 };

@@ -21,8 +21,8 @@ struct data {
 };
 
 /**
- * Reads files and directories (options.c has the rules), at least context + 1 tokens, all below
- * vocab. false: refused, the reason names file and position; data_free() is still due.
+ * Reads files and directories (gpt2_options.c has the rules), at least context + 1 tokens, all
+ * below vocab. false: refused, the reason names file and position; data_free() is still due.
  */
 bool data_load(struct data *data, const char *const *paths, int count, int vocab, int context,
                struct reason *reason);

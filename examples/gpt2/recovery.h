@@ -4,7 +4,7 @@
 #ifndef GPT2_RECOVERY_H
 #define GPT2_RECOVERY_H
 
-#include "trainer.h"
+#include "gpt2_trainer.h"
 
 /** The weights to begin with: those of a checkpoint, of a file, or random ones. *step: how many
  * steps they have behind them. *Collective.* */

@@ -4,7 +4,7 @@
 #ifndef GPT2_SAMPLE_H
 #define GPT2_SAMPLE_H
 
-#include "trainer.h"
+#include "gpt2_trainer.h"
 
 /**
  * Generates options->sample tokens and prints them on rank 0: as text where tokens are bytes, else

@@ -9,7 +9,7 @@
 #define GPT2_UNITS_H
 
 #include "compute.h"
-#include "pool.h"
+#include "gpt2_pool.h"
 
 #include <zero/zero.h>
 

@@ -4,9 +4,9 @@
 #include "base/bfloat16.h"
 #include "base/cpu.h"
 #include "checkpoint/codec/block_codec.h"
+#include "gpt2_trainer.h"
 #include "tests/bench/bench.h"
 #include "tests/numerics/own_state.h"
-#include "trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

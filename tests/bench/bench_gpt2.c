@@ -1,8 +1,8 @@
 // GPT-2's training step: how much of its time goes into matrix products, and how fast these are
 // beside the largest rate OpenBLAS reaches on this machine with the same number of threads.
 #include "base/cpu.h"
+#include "gpt2_trainer.h"
 #include "tests/bench/bench.h"
-#include "trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // What the canonical sum costs: whole GPT-2 steps with it over the same with reduction=native, for
 // as many micro-batches as ranks and for four times as many. Ranks are threads.
 #include "base/cpu.h"
+#include "gpt2_trainer.h"
 #include "tests/bench/job.h"
-#include "trainer.h"
 
 #include <pthread.h>
 #include <stdio.h>

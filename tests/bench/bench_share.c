@@ -2,9 +2,9 @@
 // time it takes, over the same step in which a bare AdamW loop takes its place. Calls of the engine
 // are timed where the program makes them: the linker puts the functions below in their place.
 #include "base/arena.h"
+#include "gpt2_trainer.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/local_update.h"
-#include "trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TESTS_BENCH_GPU_TRAINER_H
 #define TESTS_BENCH_GPU_TRAINER_H
 
-#include "trainer.h"
+#include "gpt2_trainer.h"
 
 struct gpu_trainer {
     struct options options;

@@ -4,7 +4,7 @@
 #ifndef TESTS_GPT2_FIXTURE_H
 #define TESTS_GPT2_FIXTURE_H
 
-#include "model.h"
+#include "gpt2_model.h"
 
 #include <stdbool.h>
 

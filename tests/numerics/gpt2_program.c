@@ -3,7 +3,7 @@
 // Arguments: the program, the folder of golden files.
 #include "golden_file.h"
 #include "gpt2_command.h"
-#include "tensors.h"
+#include "gpt2_tensors.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /**
  * cuda/attention.h: attention for heads of any width, both types: a warp a row, whose lanes share
- * its elements. Part of kernels.cu.
+ * its elements. Part of gpt2_kernels.cu.
  */
 #ifndef GPT2_CUDA_ATTENTION_H
 #define GPT2_CUDA_ATTENTION_H
 
-#include "numbers.h"
+#include "gpt2_numbers.h"
 
 /** Elements of a head that a lane may have: lane, lane + 32, ... */
 #define LANE_ELEMENTS (GPT2_HEAD_MAX / GPT2_WARP)

@@ -8,7 +8,7 @@
 #ifndef GPT2_CUDA_PRODUCTS_H
 #define GPT2_CUDA_PRODUCTS_H
 
-#include "gpu.h"
+#include "gpt2_gpu.h"
 
 struct products;
 

@@ -306,7 +306,7 @@ template <int left> static void copy_wait(void)
 #undef __launch_bounds__
 #define __launch_bounds__(threads)
 
-#include "examples/gpt2/cuda/kernels.cu"
+#include "examples/gpt2/cuda/gpt2_kernels.cu"
 
 #define FORMS(name, threads)                                                                       \
     {"gpt2_" #name "_f32", sizeof(struct gpt2_##name), threads,                                    \

@@ -1,13 +1,13 @@
 /**
- * trainer.h: one rank's training loop.
+ * gpt2_trainer.h: one rank's training loop.
  */
 #ifndef GPT2_TRAINER_H
 #define GPT2_TRAINER_H
 
 #include "compute.h"
 #include "data.h"
-#include "options.h"
-#include "pool.h"
+#include "gpt2_options.h"
+#include "gpt2_pool.h"
 #include "units.h"
 
 #include <zero/zero.h>

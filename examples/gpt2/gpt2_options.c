@@ -1,4 +1,4 @@
-#include "options.h"
+#include "gpt2_options.h"
 
 #include <errno.h>
 #include <stdio.h>

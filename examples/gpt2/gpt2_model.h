@@ -1,8 +1,8 @@
 /**
- * model.h: GPT-2, forward and backward, a unit at a time.
+ * gpt2_model.h: GPT-2, forward and backward, a unit at a time.
  *
- * Weights and gradients come by pointer, an array a unit in the order of tensors.h, so that the
- * caller may gather a unit just before its call and release it right after. The order of a
+ * Weights and gradients come by pointer, an array a unit in the order of gpt2_tensors.h, so that
+ * the caller may gather a unit just before its call and release it right after. The order of a
  * micro-batch is
  *
  *     model_begin
@@ -17,8 +17,8 @@
 #ifndef GPT2_MODEL_H
 #define GPT2_MODEL_H
 
+#include "gpt2_tensors.h"
 #include "layers.h"
-#include "tensors.h"
 
 struct model;
 

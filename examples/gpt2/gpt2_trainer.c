@@ -1,4 +1,4 @@
-#include "trainer.h"
+#include "gpt2_trainer.h"
 
 #include <errno.h>
 #include <stdio.h>

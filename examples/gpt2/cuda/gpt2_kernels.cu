@@ -1,7 +1,7 @@
-// The kernels of kernels.h. No float is added atomically: every sum has an owner and an order.
-#include "numbers.h"
+// The kernels of gpt2_kernels.h. No float is added atomically: every sum has an owner and an order.
+#include "gpt2_numbers.h"
 
-#include "kernels.h"
+#include "gpt2_kernels.h"
 
 /* ------------------------------------------------------------------ embeddings */
 
@@ -353,7 +353,7 @@ template <typename T> INLINE void mean_loss(const struct gpt2_mean_loss *m)
 }
 
 #include "attention.h"
-#include "tiles.h"
+#include "gpt2_tiles.h"
 
 /* ------------------------------------------------------------------ by their names */
 

@@ -1,10 +1,10 @@
 /**
- * cuda/numbers.h: elements of both types, GPT2_PACK at a time, and where a thread is.
+ * gpt2_numbers.h: elements of both types, GPT2_PACK at a time, and where a thread is.
  */
 #ifndef GPT2_CUDA_NUMBERS_H
 #define GPT2_CUDA_NUMBERS_H
 
-#include "kernels.h"
+#include "gpt2_kernels.h"
 #include "warp.h"
 
 #include <math.h>

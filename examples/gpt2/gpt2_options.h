@@ -1,11 +1,11 @@
 /**
- * options.h: the command line.
+ * gpt2_options.h: the command line.
  */
 #ifndef GPT2_OPTIONS_H
 #define GPT2_OPTIONS_H
 
+#include "gpt2_tensors.h"
 #include "reason.h"
-#include "tensors.h"
 
 #include <stdbool.h>
 

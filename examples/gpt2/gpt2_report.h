@@ -1,10 +1,10 @@
 /**
- * report.h: what is printed about a run; by rank 0 only.
+ * gpt2_report.h: what is printed about a run; by rank 0 only.
  */
 #ifndef GPT2_REPORT_H
 #define GPT2_REPORT_H
 
-#include "trainer.h"
+#include "gpt2_trainer.h"
 
 /** The line of a step. */
 void report_step(const struct trainer *trainer, const struct step_report *step);

@@ -1,4 +1,4 @@
-#include "tensors.h"
+#include "gpt2_tensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "pool.h"
+#include "gpt2_pool.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

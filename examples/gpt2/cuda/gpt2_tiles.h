@@ -1,9 +1,9 @@
 /**
- * cuda/tiles.h: attention on tensor cores for bf16 and heads of GPT2_TILE elements (Dao 2023): a
+ * gpt2_tiles.h: attention on tensor cores for bf16 and heads of GPT2_TILE elements (Dao 2023): a
  * block a tile of queries or keys, a warp 16 of them, the other side's tiles two at a time in
  * shared memory, one being copied while the other is used. What a tile's scores are is never in
  * memory. Queries' and keys' gradients have a pass each, so that every sum has one owner. Part of
- * kernels.cu.
+ * gpt2_kernels.cu.
  */
 #ifndef GPT2_CUDA_TILES_H
 #define GPT2_CUDA_TILES_H

@@ -1,5 +1,5 @@
 /**
- * tensors.h: the tensors of a GPT-2: names, shapes, units, first values.
+ * gpt2_tensors.h: the tensors of a GPT-2: names, shapes, units, first values.
  *
  * Names and layouts are those of Hugging Face's GPT-2. Unit 0 holds the embeddings, units 1 ..
  * layers a block each, unit layers+1 the last layer norm. The head is tied to wte.

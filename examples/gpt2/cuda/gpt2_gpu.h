@@ -1,5 +1,5 @@
 /**
- * cuda/gpu.h: one rank's GPU, by NVIDIA's driver, which is loaded when one is asked for.
+ * gpt2_gpu.h: one rank's GPU, by NVIDIA's driver, which is loaded when one is asked for.
  *
  * Work is queued on one stream and done later, in order. The first failure is kept, with its
  * reason, and everything after it is left out: calls need not be checked one by one. A struct gpu
@@ -8,7 +8,7 @@
 #ifndef GPT2_CUDA_GPU_H
 #define GPT2_CUDA_GPU_H
 
-#include "kernels.h"
+#include "gpt2_kernels.h"
 #include "reason.h"
 
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 // Trains a GPT-2 with zero: gpt2 --help.
-#include "options.h"
+#include "gpt2_options.h"
+#include "gpt2_report.h"
+#include "gpt2_trainer.h"
 #include "recovery.h"
-#include "report.h"
 #include "sample.h"
-#include "trainer.h"
 
 #include <inttypes.h>
 #include <pthread.h>

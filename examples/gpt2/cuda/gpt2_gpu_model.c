@@ -1,4 +1,4 @@
-// GPT-2 on a GPU: model.c's walk over the layers, with work that is queued.
+// GPT-2 on a GPU: gpt2_gpu_model.c's walk over the layers, with work that is queued.
 #include "bf16.h"
 #include "compute.h"
 #include "gpu_layers.h"
@@ -13,7 +13,7 @@
 // Tokens are sent from buffers of the host that take turns.
 #define SENDERS 2
 
-// What forward keeps of a block beside its input, as in model.c.
+// What forward keeps of a block beside its input, as in gpt2_gpu_model.c.
 struct kept {
     struct normed norm_1, norm_2;
     void *qkv;      // rows x 3 width

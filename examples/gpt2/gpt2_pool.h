@@ -1,5 +1,5 @@
 /**
- * pool.h: the threads one rank computes with.
+ * gpt2_pool.h: the threads one rank computes with.
  *
  * Work is cut into tasks whose number and shape depend on the model only; which thread runs a task
  * is chance, and must not matter.

@@ -1,4 +1,4 @@
-#include "model.h"
+#include "gpt2_model.h"
 
 #include "linear.h"
 

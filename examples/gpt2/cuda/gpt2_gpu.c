@@ -1,4 +1,4 @@
-#include "gpu.h"
+#include "gpt2_gpu.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #define LIBRARY "libcuda.so.1"
 
-/** kernels.cu as nvcc has compiled it, for several architectures. */
+/** gpt2_kernels.cu as nvcc has compiled it, for several architectures. */
 extern const unsigned char gpt2_cuda_image[];
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"

@@ -1,4 +1,4 @@
-#include "report.h"
+#include "gpt2_report.h"
 
 #include "blas.h"
 

@@ -1,5 +1,5 @@
 /**
- * cuda/kernels.h: the kernels of kernels.cu, and what each one is given. C, and C++ too.
+ * gpt2_kernels.h: the kernels of gpt2_kernels.cu, and what each one is given. C, and C++ too.
  *
  * A kernel has one argument, a structure, and comes twice: gpt2_NAME_f32 and gpt2_NAME_bf16, by the
  * type of what is `void` below; statistics and partial sums are fp32 in both. Rows are tokens,
