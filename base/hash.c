@@ -1,7 +1,7 @@
 #include "base/hash.h"
 
 #include "base/cpu.h"
-#include "base/hash/long.h"
+#include "base/hash/hash_long.h"
 
 #include <stdatomic.h>
 #include <xxhash.h>

@@ -13,7 +13,8 @@ const struct base_cuda_driver *base_cuda_loaded(void)
     return &loaded;
 }
 
-// <cuda.h> gives functions the names of their newest versions: as text, those of the symbols.
+// <device_cuda.h> gives functions the names of their newest versions: as text, those of the
+// symbols.
 #define SYMBOL(function) #function
 
 static zero_result find_functions(void *library, struct base_cuda_driver *driver,

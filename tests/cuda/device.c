@@ -1,12 +1,12 @@
-// base/device/cuda.c with a driver in place of NVIDIA's (fake_cuda.h): what fails says which call
-// of the driver it was, and why. As a program: base_cuda <what is there>, where that is one of
+// base/device/device_cuda.c with a driver in place of NVIDIA's (fake_cuda.h): what fails says which
+// call of the driver it was, and why. As a program: base_cuda <what is there>, where that is one of
 //
 //     gpus      several GPUs
 //     no-gpu    a driver without one
 //     old       a driver that lacks a function
 //     nothing   no driver, and if there is one, nothing can be tried
 #include "base/device.h"
-#include "base/device/cuda.h"
+#include "base/device/device_cuda.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
 #include "zero/kernels/cuda.h"

@@ -1,6 +1,6 @@
 // base/hash.h: the published values of XXH3, which files and fingerprints rely on.
 #include "base/hash.h"
-#include "base/hash/long.h"
+#include "base/hash/hash_long.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

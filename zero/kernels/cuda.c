@@ -1,7 +1,7 @@
 #include "zero/kernels/cuda.h"
 
 #include "base/arena.h"
-#include "base/device/cuda.h"
+#include "base/device/device_cuda.h"
 
 /** cuda.cu as nvcc has compiled it, for several architectures. */
 extern const unsigned char eng_cuda_image[];

@@ -1,12 +1,12 @@
 /**
- * base/hash/functions.h: the functions of a table of long.h, by xxHash's own header, which takes
- * the instruction set it is compiled for.
+ * base/hash/hash_functions.h: the functions of a table of hash_long.h, by xxHash's own header,
+ * which takes the instruction set it is compiled for.
  *
  * GCC 12 leaves the upper halves of the registers as xxHash's loops have used them; code with the
  * plain instructions, all that follows, is slow until they are cleared.
  */
 #define XXH_INLINE_ALL
-#include "base/hash/long.h"
+#include "base/hash/hash_long.h"
 
 #include <immintrin.h>
 #include <xxhash.h>

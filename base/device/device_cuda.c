@@ -1,4 +1,4 @@
-#include "base/device/cuda.h"
+#include "base/device/device_cuda.h"
 
 #include "base/device.h"
 #include "base/device/cuda_driver.h"

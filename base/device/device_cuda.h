@@ -1,12 +1,13 @@
 /**
- * base/device/cuda.h: kernels on NVIDIA's GPUs, beside what base_device_cuda does as any device.
+ * base/device/device_cuda.h: kernels on NVIDIA's GPUs, beside what base_device_cuda does as any
+ * device.
  *
  * A module is the compiled code of some kernels (a fat binary, as nvcc -fatbin makes it) on one
  * device; the driver takes the code of its architecture, or compiles the PTX in it. All functions
  * are called by a thread that has entered the device. *Local*, any thread.
  */
-#ifndef BASE_DEVICE_CUDA_H
-#define BASE_DEVICE_CUDA_H
+#ifndef BASE_DEVICE_DEVICE_CUDA_H
+#define BASE_DEVICE_DEVICE_CUDA_H
 
 #include "base/error.h"
 

@@ -1,9 +1,9 @@
 /**
- * base/hash/long.h: XXH3 of long inputs, one table an instruction set; every one gives the same
- * values. Private to base/hash.c and its test.
+ * base/hash/hash_long.h: XXH3 of long inputs, one table an instruction set; every one gives the
+ * same values. Private to base/hash.c and its test.
  */
-#ifndef BASE_HASH_LONG_H
-#define BASE_HASH_LONG_H
+#ifndef BASE_HASH_HASH_LONG_H
+#define BASE_HASH_HASH_LONG_H
 
 #include "base/hash.h"
 
