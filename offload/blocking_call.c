@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct off_errands {
+struct off_blocking_calls {
     uint64_t timeout_ns;
     pthread_t thread;
     pthread_mutex_t mutex; // for all that follows
@@ -21,8 +21,8 @@ struct off_errands {
     pthread_cond_t news;   // and of those who wait
     bool taken;            // somebody's call is being made,
     bool asked, done;      // by the thread, and has come back
-    off_errand_fn call;
-    _Alignas(max_align_t) unsigned char order[OFF_ERRAND_BYTES];
+    off_blocking_call_fn call;
+    _Alignas(max_align_t) unsigned char order[OFF_BLOCKING_CALL_BYTES];
     char what[256];
     struct base_error outcome; // of the call
     uint64_t count;            // calls that have come back
@@ -33,180 +33,185 @@ struct off_errands {
     struct base_error failure; // set: a call has not come back
 };
 
-static void destroy(struct off_errands *errands)
+static void destroy(struct off_blocking_calls *blocking_calls)
 {
-    pthread_cond_destroy(&errands->work);
-    pthread_cond_destroy(&errands->news);
-    pthread_mutex_destroy(&errands->mutex);
-    base_free(errands);
+    pthread_cond_destroy(&blocking_calls->work);
+    pthread_cond_destroy(&blocking_calls->news);
+    pthread_mutex_destroy(&blocking_calls->mutex);
+    base_free(blocking_calls);
 }
 
-static void name_the_last(struct off_errands *errands)
+static void name_the_last(struct off_blocking_calls *blocking_calls)
 {
-    snprintf(errands->what, sizeof errands->what, "what is under way in files");
+    snprintf(blocking_calls->what, sizeof blocking_calls->what, "what is under way in files");
 }
 
-static void make_call(struct off_errands *errands)
+static void make_call(struct off_blocking_calls *blocking_calls)
 {
     struct base_error outcome = {.result = ZERO_OK};
-    pthread_mutex_unlock(&errands->mutex);
-    errands->call(errands->order, &outcome);
-    pthread_mutex_lock(&errands->mutex);
-    errands->outcome = outcome;
-    errands->asked = false;
-    errands->done = true;
-    errands->count++;
-    if (errands->last)
-        name_the_last(errands);
-    pthread_cond_broadcast(&errands->news);
+    pthread_mutex_unlock(&blocking_calls->mutex);
+    blocking_calls->call(blocking_calls->order, &outcome);
+    pthread_mutex_lock(&blocking_calls->mutex);
+    blocking_calls->outcome = outcome;
+    blocking_calls->asked = false;
+    blocking_calls->done = true;
+    blocking_calls->count++;
+    if (blocking_calls->last)
+        name_the_last(blocking_calls);
+    pthread_cond_broadcast(&blocking_calls->news);
 }
 
 static void *runner(void *argument)
 {
-    struct off_errands *errands = argument;
-    pthread_mutex_lock(&errands->mutex);
+    struct off_blocking_calls *blocking_calls = argument;
+    pthread_mutex_lock(&blocking_calls->mutex);
     for (;;) {
-        if (errands->asked)
-            make_call(errands);
-        else if (errands->last)
+        if (blocking_calls->asked)
+            make_call(blocking_calls);
+        else if (blocking_calls->last)
             break;
         else
-            pthread_cond_wait(&errands->work, &errands->mutex);
+            pthread_cond_wait(&blocking_calls->work, &blocking_calls->mutex);
     }
-    pthread_mutex_unlock(&errands->mutex);
-    errands->last(errands->user);
-    pthread_mutex_lock(&errands->mutex);
-    errands->ended = true;
-    pthread_cond_broadcast(&errands->news);
-    const bool left = errands->left;
-    pthread_mutex_unlock(&errands->mutex);
+    pthread_mutex_unlock(&blocking_calls->mutex);
+    blocking_calls->last(blocking_calls->user);
+    pthread_mutex_lock(&blocking_calls->mutex);
+    blocking_calls->ended = true;
+    pthread_cond_broadcast(&blocking_calls->news);
+    const bool left = blocking_calls->left;
+    pthread_mutex_unlock(&blocking_calls->mutex);
     if (left)
-        destroy(errands);
+        destroy(blocking_calls);
     return NULL;
 }
 
 /* ------------------------------------------------------------------ waiting: mutex held */
 
-static bool is_taken(const struct off_errands *errands)
+static bool is_taken(const struct off_blocking_calls *blocking_calls)
 {
-    return errands->taken && !errands->failure.result; // who has failed never gives his place up
+    return blocking_calls->taken &&
+           !blocking_calls->failure.result; // who has failed never gives his place up
 }
 
-static bool is_under_way(const struct off_errands *errands)
+static bool is_under_way(const struct off_blocking_calls *blocking_calls)
 {
-    return !errands->done;
+    return !blocking_calls->done;
 }
 
-static bool has_not_ended(const struct off_errands *errands)
+static bool has_not_ended(const struct off_blocking_calls *blocking_calls)
 {
-    return !errands->ended;
+    return !blocking_calls->ended;
 }
 
 // Waits while `waits` says so; false: nothing has come back for all of the timeout, but for what of
 // it the process was stopped.
-static bool wait_while(struct off_errands *errands,
-                       bool (*waits)(const struct off_errands *errands))
+static bool wait_while(struct off_blocking_calls *blocking_calls,
+                       bool (*waits)(const struct off_blocking_calls *blocking_calls))
 {
-    const uint64_t timeout = errands->timeout_ns;
-    uint64_t waited = 0, count = errands->count;
-    while (waits(errands) && !base_patience_over(timeout, waited, 0)) {
+    const uint64_t timeout = blocking_calls->timeout_ns;
+    uint64_t waited = 0, count = blocking_calls->count;
+    while (waits(blocking_calls) && !base_patience_over(timeout, waited, 0)) {
         const uint64_t began = base_clock_ns();
-        base_cond_wait_until(&errands->news, &errands->mutex, began + base_patience_part(timeout));
-        waited = errands->count == count ? waited + base_patience_spent(timeout, began) : 0;
-        count = errands->count;
+        base_cond_wait_until(&blocking_calls->news, &blocking_calls->mutex,
+                             began + base_patience_part(timeout));
+        waited = blocking_calls->count == count ? waited + base_patience_spent(timeout, began) : 0;
+        count = blocking_calls->count;
     }
-    return !waits(errands);
+    return !waits(blocking_calls);
 }
 
-static zero_result give_up(struct off_errands *errands, struct base_error *error)
+static zero_result give_up(struct off_blocking_calls *blocking_calls, struct base_error *error)
 {
-    zero_fail(&errands->failure, ZERO_E_TIMEOUT, "%s: has not come back for %g s", errands->what,
-              (double)errands->timeout_ns * 1e-9);
-    pthread_cond_broadcast(&errands->news);
-    return zero_fail(error, ZERO_E_TIMEOUT, "%s", errands->failure.message);
+    zero_fail(&blocking_calls->failure, ZERO_E_TIMEOUT, "%s: has not come back for %g s",
+              blocking_calls->what, (double)blocking_calls->timeout_ns * 1e-9);
+    pthread_cond_broadcast(&blocking_calls->news);
+    return zero_fail(error, ZERO_E_TIMEOUT, "%s", blocking_calls->failure.message);
 }
 
 /* ------------------------------------------------------------------ calls */
 
-zero_result off_errands_run(struct off_errands *errands, off_errand_fn call, const void *order,
-                            size_t bytes, struct base_error *error, const char *format, ...)
+zero_result off_blocking_calls_run(struct off_blocking_calls *blocking_calls,
+                                   off_blocking_call_fn call, const void *order, size_t bytes,
+                                   struct base_error *error, const char *format, ...)
 {
     va_list arguments;
     zero_result result;
-    assert(bytes <= OFF_ERRAND_BYTES);
-    pthread_mutex_lock(&errands->mutex);
-    if (!wait_while(errands, is_taken) || errands->failure.result) {
-        result = give_up(errands, error);
-        pthread_mutex_unlock(&errands->mutex);
+    assert(bytes <= OFF_BLOCKING_CALL_BYTES);
+    pthread_mutex_lock(&blocking_calls->mutex);
+    if (!wait_while(blocking_calls, is_taken) || blocking_calls->failure.result) {
+        result = give_up(blocking_calls, error);
+        pthread_mutex_unlock(&blocking_calls->mutex);
         return result;
     }
-    memcpy(errands->order, order, bytes);
+    memcpy(blocking_calls->order, order, bytes);
     va_start(arguments, format);
-    vsnprintf(errands->what, sizeof errands->what, format, arguments);
+    vsnprintf(blocking_calls->what, sizeof blocking_calls->what, format, arguments);
     va_end(arguments);
-    errands->call = call;
-    errands->taken = errands->asked = true;
-    errands->done = false;
-    pthread_cond_signal(&errands->work);
-    if (wait_while(errands, is_under_way)) {
-        result = errands->outcome.result;
+    blocking_calls->call = call;
+    blocking_calls->taken = blocking_calls->asked = true;
+    blocking_calls->done = false;
+    pthread_cond_signal(&blocking_calls->work);
+    if (wait_while(blocking_calls, is_under_way)) {
+        result = blocking_calls->outcome.result;
         if (result)
-            zero_fail(error, result, "%s", errands->outcome.message);
-        errands->taken = false;
-        pthread_cond_broadcast(&errands->news);
+            zero_fail(error, result, "%s", blocking_calls->outcome.message);
+        blocking_calls->taken = false;
+        pthread_cond_broadcast(&blocking_calls->news);
     } else {
-        result = give_up(errands, error);
+        result = give_up(blocking_calls, error);
     }
-    pthread_mutex_unlock(&errands->mutex);
+    pthread_mutex_unlock(&blocking_calls->mutex);
     return result;
 }
 
 /* ------------------------------------------------------------------ life */
 
-size_t off_errands_memory(void)
+size_t off_blocking_calls_memory(void)
 {
-    return sizeof(struct off_errands);
+    return sizeof(struct off_blocking_calls);
 }
 
-zero_result off_errands_create(struct off_errands **out, double timeout_s, struct base_error *error)
+zero_result off_blocking_calls_create(struct off_blocking_calls **out, double timeout_s,
+                                      struct base_error *error)
 {
-    struct off_errands *errands = base_calloc(1, sizeof *errands);
+    struct off_blocking_calls *blocking_calls = base_calloc(1, sizeof *blocking_calls);
     *out = NULL;
-    if (!errands)
+    if (!blocking_calls)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a thread that waits for files");
-    errands->timeout_ns = (uint64_t)(timeout_s * 1e9);
-    pthread_mutex_init(&errands->mutex, NULL);
-    pthread_cond_init(&errands->work, NULL);
-    base_cond_init(&errands->news);
-    const int failed = base_thread_start(&errands->thread, "thread", 0, runner, errands);
+    blocking_calls->timeout_ns = (uint64_t)(timeout_s * 1e9);
+    pthread_mutex_init(&blocking_calls->mutex, NULL);
+    pthread_cond_init(&blocking_calls->work, NULL);
+    base_cond_init(&blocking_calls->news);
+    const int failed =
+        base_thread_start(&blocking_calls->thread, "thread", 0, runner, blocking_calls);
     if (failed != 0) {
-        destroy(errands);
+        destroy(blocking_calls);
         return zero_fail_errno(error, ZERO_E_NOMEM, failed,
                                "cannot start a thread that waits for files");
     }
-    *out = errands;
+    *out = blocking_calls;
     return ZERO_OK;
 }
 
-zero_result off_errands_end(struct off_errands *errands, void (*last)(void *user), void *user,
-                            struct base_error *error)
+zero_result off_blocking_calls_end(struct off_blocking_calls *blocking_calls,
+                                   void (*last)(void *user), void *user, struct base_error *error)
 {
-    const pthread_t thread = errands->thread;
-    pthread_mutex_lock(&errands->mutex);
-    if (!errands->asked)
-        name_the_last(errands);
-    errands->last = last;
-    errands->user = user;
-    pthread_cond_signal(&errands->work);
-    const bool ended = wait_while(errands, has_not_ended);
-    errands->left = !ended;
-    const zero_result result = ended ? ZERO_OK : give_up(errands, error);
-    pthread_mutex_unlock(&errands->mutex);
+    const pthread_t thread = blocking_calls->thread;
+    pthread_mutex_lock(&blocking_calls->mutex);
+    if (!blocking_calls->asked)
+        name_the_last(blocking_calls);
+    blocking_calls->last = last;
+    blocking_calls->user = user;
+    pthread_cond_signal(&blocking_calls->work);
+    const bool ended = wait_while(blocking_calls, has_not_ended);
+    blocking_calls->left = !ended;
+    const zero_result result = ended ? ZERO_OK : give_up(blocking_calls, error);
+    pthread_mutex_unlock(&blocking_calls->mutex);
     if (!ended) {
         pthread_detach(thread);
         return result;
     }
     pthread_join(thread, NULL);
-    destroy(errands);
+    destroy(blocking_calls);
     return ZERO_OK;
 }

@@ -13,20 +13,20 @@
 
 #include "base/error.h"
 
-struct off_errands;
+struct off_blocking_calls;
 
 /** Room for what a call needs to know. */
-enum { OFF_ERRAND_BYTES = 64 };
+enum { OFF_BLOCKING_CALL_BYTES = 64 };
 
 /** What is to be done; `order` is a copy of what was given to run. */
-typedef zero_result (*off_errand_fn)(const void *order, struct base_error *error);
+typedef zero_result (*off_blocking_call_fn)(const void *order, struct base_error *error);
 
-/** Creates the thread. *Local.* ZERO_E_NOMEM: *errands is NULL. */
-zero_result off_errands_create(struct off_errands **errands, double timeout_s,
-                               struct base_error *error);
+/** Creates the thread. *Local.* ZERO_E_NOMEM: *blocking_calls is NULL. */
+zero_result off_blocking_calls_create(struct off_blocking_calls **blocking_calls, double timeout_s,
+                                      struct base_error *error);
 
 /** Bytes that it takes. */
-size_t off_errands_memory(void);
+size_t off_blocking_calls_memory(void);
 
 /**
  * Has the thread make a call, and waits for it: its result. `order` is copied, but what it points
@@ -34,16 +34,18 @@ size_t off_errands_memory(void);
  * the message is what `format` makes, and for how long. Every later call fails with it. *Local*,
  * any thread; several wait for each other.
  */
-zero_result off_errands_run(struct off_errands *errands, off_errand_fn call, const void *order,
-                            size_t bytes, struct base_error *error, const char *format, ...)
+zero_result off_blocking_calls_run(struct off_blocking_calls *blocking_calls,
+                                   off_blocking_call_fn call, const void *order, size_t bytes,
+                                   struct base_error *error, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
 /**
  * Has the thread call `last`, after which it ends, and waits for that. ZERO_E_TIMEOUT, with what is
  * still under way: the thread is left to itself, and calls `last` when the kernel has come back to
- * it. In any case *errands is the thread's from here on. *Local*; nobody else may be in a call.
+ * it. In any case *blocking_calls is the thread's from here on. *Local*; nobody else may be in a
+ * call.
  */
-zero_result off_errands_end(struct off_errands *errands, void (*last)(void *user), void *user,
-                            struct base_error *error);
+zero_result off_blocking_calls_end(struct off_blocking_calls *blocking_calls,
+                                   void (*last)(void *user), void *user, struct base_error *error);
 
 #endif

@@ -364,7 +364,7 @@ zero_result off_slots_open(struct off_slots **out, const struct off_slots_config
         off_slots_close(slots, slots && slots->created);
         return result;
     }
-    slots->errands = config->errands;
+    slots->blocking_calls = config->blocking_calls;
     *recorded = slots->found_count;
     *out = slots;
     return ZERO_OK;

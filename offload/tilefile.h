@@ -48,7 +48,7 @@ struct off_slots_config {
     /** Who writes and reads records, so that a disk that hangs is a ZERO_E_TIMEOUT; borrowed. NULL:
      * the caller does, and waits as long as it takes, as off_slots_open() and close do in any case.
      */
-    struct off_errands *errands;
+    struct off_blocking_calls *blocking_calls;
 };
 
 /** Bytes that a tile of so many bytes has in the file, and in memory that it is read to. Pure. */
@@ -171,8 +171,8 @@ zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void 
 void off_slots_abandon(struct off_slots *slots);
 
 /** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
- * forgotten. In a forked child the file stays, and stays locked. With errands it is their last call
- * that does this, or who has seen them end: before that a record may be under way. */
+ * forgotten. In a forked child the file stays, and stays locked. With blocking calls it is their
+ * last call that does this, or who has seen them end: before that a record may be under way. */
 void off_slots_close(struct off_slots *slots, bool remove);
 
 #endif

@@ -39,15 +39,15 @@ static zero_result obey(const void *argument, struct base_error *error)
 static zero_result give_order(const struct off_slots *slots, const struct order *order,
                               struct base_error *error)
 {
-    if (!slots->errands)
+    if (!slots->blocking_calls)
         return obey(order, error);
     if (order->action == FLUSH)
-        return off_errands_run(slots->errands, obey, order, sizeof *order, error, "%s: fdatasync",
-                               order->path);
-    return off_errands_run(slots->errands, obey, order, sizeof *order, error,
-                           "%s: %s %zu bytes at offset %ju", order->path,
-                           order->action == READ ? "reading" : "writing", order->bytes,
-                           (uintmax_t)order->offset);
+        return off_blocking_calls_run(slots->blocking_calls, obey, order, sizeof *order, error,
+                                      "%s: fdatasync", order->path);
+    return off_blocking_calls_run(slots->blocking_calls, obey, order, sizeof *order, error,
+                                  "%s: %s %zu bytes at offset %ju", order->path,
+                                  order->action == READ ? "reading" : "writing", order->bytes,
+                                  (uintmax_t)order->offset);
 }
 
 static zero_result flush(const struct off_slots *slots, struct base_error *error)

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 static struct temporary temporary;
-static struct off_errands *errands;
+static struct off_blocking_calls *blocking_calls;
 static struct base_error failure;
 static atomic_int under_way, made, ended;
 static atomic_int obeyed; // the order that was made last, as it is in the end
@@ -37,7 +37,7 @@ static int tear_down(void **state)
 
 static void create(double timeout_s)
 {
-    assert_int_equal(off_errands_create(&errands, timeout_s, &failure), ZERO_OK);
+    assert_int_equal(off_blocking_calls_create(&blocking_calls, timeout_s, &failure), ZERO_OK);
 }
 
 // The last call, which comes behind all others.
@@ -58,7 +58,7 @@ static void wait_for_the_end(void)
 static zero_result end(struct off_slots *slots)
 {
     base_error_clear(&failure);
-    return off_errands_end(errands, note_end, slots, &failure);
+    return off_blocking_calls_end(blocking_calls, note_end, slots, &failure);
 }
 
 struct order {
@@ -81,7 +81,8 @@ static zero_result obey(const void *argument, struct base_error *error)
 
 static zero_result run(const struct order *order, struct base_error *error)
 {
-    return off_errands_run(errands, obey, order, sizeof *order, error, "file %d", order->number);
+    return off_blocking_calls_run(blocking_calls, obey, order, sizeof *order, error, "file %d",
+                                  order->number);
 }
 
 static void *run_many(void *argument)
@@ -173,8 +174,8 @@ static void a_thread_that_cannot_be_had_is_told(void **state)
     for (int i = 0; i < 2; i++) {
         base_error_clear(&failure);
         base_fault_set(i ? "thread@1" : "alloc@1", NULL);
-        assert_int_equal(off_errands_create(&errands, 60, &failure), ZERO_E_NOMEM);
-        assert_null(errands);
+        assert_int_equal(off_blocking_calls_create(&blocking_calls, 60, &failure), ZERO_E_NOMEM);
+        assert_null(blocking_calls);
     }
 }
 
@@ -182,7 +183,7 @@ static void a_thread_that_cannot_be_had_is_told(void **state)
 
 static const size_t tile_bytes[] = {5000, 4096};
 
-// A file with a record, opened again: nothing is asked of its errands but what hangs.
+// A file with a record, opened again: nothing is asked of its blocking calls but what hangs.
 static struct off_slots *open_recorded(bool durable)
 {
     struct off_slots_config config = {
@@ -199,7 +200,7 @@ static struct off_slots *open_recorded(bool durable)
     assert_int_equal(off_slots_record(slots, 1, NULL, 0, &failure), ZERO_OK);
     off_slots_close(slots, false);
     create(0.2);
-    config.errands = errands;
+    config.blocking_calls = blocking_calls;
     assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
     assert_int_equal(recorded, 1);
     return slots;

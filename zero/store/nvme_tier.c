@@ -107,7 +107,7 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
         eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
         (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
         z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots) +
-        off_errands_memory();
+        off_blocking_calls_memory();
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
@@ -382,7 +382,7 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
         .payload_bytes = tier->payload_room,
         .durable = strcmp(z->config.recovery, "durable") == 0,
         .counts = eng_record_counts,
-        .errands = tier->errands,
+        .blocking_calls = tier->blocking_calls,
     };
     path_of(z, z->config.rank, tier->path);
     return off_slots_open(&tier->slots, &config, &tier->recorded, error);
@@ -416,7 +416,7 @@ zero_result eng_tier_open(zero_ctx *z)
     if (!tier)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
     else if (!allocate(z, tier, &error) &&
-             !off_errands_create(&tier->errands, z->config.timeout_s, &error) &&
+             !off_blocking_calls_create(&tier->blocking_calls, z->config.timeout_s, &error) &&
              !open_slots(z, tier, &error) && !open_stream(z, tier, &error) &&
              !eng_params_open(z, &error))
         eng_sums_open(z, &error);
@@ -428,7 +428,8 @@ zero_result eng_tier_open(zero_ctx *z)
     return r ? r : eng_tier_meet(z);
 }
 
-/** Waits for what the kernel has, and frees everything; in the errands' thread, if there is one. */
+/** Waits for what the kernel has, and frees everything; in the blocking calls' thread, if there is
+ * one. */
 static void end(void *user)
 {
     struct eng_tier *tier = user;
@@ -465,9 +466,9 @@ void eng_tier_close(zero_ctx *z)
     off_shuttle_stop(tier->sums.file.shuttle);
     z->tier = NULL; // by which moves have found their way until here
     memcpy(path, tier->path, sizeof path);
-    if (!tier->errands)
+    if (!tier->blocking_calls)
         end(tier);
-    else if (off_errands_end(tier->errands, end, tier, &error))
+    else if (off_blocking_calls_end(tier->blocking_calls, end, tier, &error))
         base_logf(&z->log, ZERO_LOG_WARN, "io",
                   "zero_close: %s stays as it is, and memory that may still be read or written: %s",
                   path, error.message);

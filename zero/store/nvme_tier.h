@@ -74,8 +74,8 @@ struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
     struct eng_tiles tiles;
-    struct off_errands
-        *errands; /**< whatever touches the file but the stream, from commit to close */
+    struct off_blocking_calls
+        *blocking_calls; /**< whatever touches the file but the stream, from commit to close */
     struct off_slots *slots;
     bool remove;               /**< the file, in the end */
     struct off_stream *stream; /**< NULL: there are no tiles */
