@@ -10,7 +10,7 @@
  *
  * What is written goes to the tile's next place: in place it is current once the move is done,
  * else with the next off_slots_record(). All *local*, one thread at a time; after create nothing is
- * allocated. While moves are under way the slots' functions about their tiles are the shuttle's.
+ * allocated. While moves are under way the slots' functions about their tiles are the tile I/O's.
  */
 #ifndef OFFLOAD_TILE_IO_H
 #define OFFLOAD_TILE_IO_H
@@ -20,9 +20,9 @@
 #include "offload/pipeline.h"
 #include "offload/tilefile.h"
 
-struct off_shuttle;
+struct off_tile_io;
 
-struct off_shuttle_config {
+struct off_tile_io_config {
     const struct off_engine *engine;
     struct off_slots *slots; /**< borrowed until destroy */
     size_t tiles;            /**< of the slots */
@@ -33,10 +33,10 @@ struct off_shuttle_config {
 };
 
 /**
- * Called once for each move, in the shuttle's thread: of a read takes the tile's contents, which
+ * Called once for each move, in the tile I/O's thread: of a read takes the tile's contents, which
  * have been verified, or the `recorded` ones, which have not; of a write provides them, all
  * off_slots_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
- * the shuttle. Not called for a move that fails before.
+ * the tile I/O. Not called for a move that fails before.
  */
 typedef void (*off_move_fn)(void *user, size_t tile, void *contents);
 
@@ -53,34 +53,34 @@ struct off_move {
     struct base_error *failure; /**< where a failure of this move goes, which is no other's then,
                                      unless nothing comes back; NULL: it is every later move's */
 
-    bool under_way, failed; /**< the shuttle's, */
+    bool under_way, failed; /**< the tile I/O's, */
     struct off_move *next;  /**< and its list */
 };
 
 /** What moves have done so far. */
-struct off_shuttle_counts {
+struct off_tile_io_counts {
     struct off_io_counts io;
     uint64_t moves[OFF_DIRECTIONS];    /**< that are done, */
     uint64_t contents[OFF_DIRECTIONS]; /**< and bytes of their tiles */
-    double waited_s;                   /**< in off_shuttle_wait() */
+    double waited_s;                   /**< in off_tile_io_wait() */
 };
 
-/** What a shuttle with this config takes, as a stream does, whose slots need not be there, for
+/** What tile I/O with this config takes, as a stream does, whose slots need not be there, for
  * tiles of at most `tile_bytes` bytes. Pure. */
-struct off_stream_memory off_shuttle_memory(const struct off_shuttle_config *config,
+struct off_stream_memory off_tile_io_memory(const struct off_tile_io_config *config,
                                             size_t tile_bytes);
 
-/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *shuttle
+/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *tile_io
  * is NULL. */
-zero_result off_shuttle_create(struct off_shuttle **shuttle,
-                               const struct off_shuttle_config *config, struct base_error *error);
+zero_result off_tile_io_create(struct off_tile_io **tile_io,
+                               const struct off_tile_io_config *config, struct base_error *error);
 
 /**
  * Starts a move. Never waits: what there is no buffer for yet begins later, in the order of the
  * starts. Two moves of one tile at a time, and a read of a tile without contents (off_slots_has())
- * are the caller's mistakes: ZERO_E_STATE, told by off_shuttle_wait().
+ * are the caller's mistakes: ZERO_E_STATE, told by off_tile_io_wait().
  */
-void off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
+void off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move);
 
 /**
  * Waits until a move is done. ZERO_E_IO; ZERO_E_CORRUPT: the contents are not what was written, or
@@ -90,27 +90,27 @@ void off_shuttle_start(struct off_shuttle *shuttle, struct off_move *move);
  * contents to rely on: in place they are neither the old ones nor the new, and a read says so
  * unless `unchecked`. Of one that was never started: ZERO_OK.
  */
-zero_result off_shuttle_wait(struct off_shuttle *shuttle, struct off_move *move,
+zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_move *move,
                              struct base_error *error);
 
-/** Whether off_shuttle_wait() would return at once, with whatever it has to say. */
-bool off_shuttle_done(struct off_shuttle *shuttle, const struct off_move *move);
+/** Whether off_tile_io_wait() would return at once, with whatever it has to say. */
+bool off_tile_io_done(struct off_tile_io *tile_io, const struct off_move *move);
 
-struct off_shuttle_counts off_shuttle_counts(const struct off_shuttle *shuttle);
+struct off_tile_io_counts off_tile_io_counts(const struct off_tile_io *tile_io);
 
 /** The memory it uses, as it was got. */
-const struct off_pages *off_shuttle_pages(const struct off_shuttle *shuttle);
+const struct off_pages *off_tile_io_pages(const struct off_tile_io *tile_io);
 
-/** The engine it uses. The shuttle's. */
-const struct off_io_use *off_shuttle_io(const struct off_shuttle *shuttle);
+/** The engine it uses. The tile I/O's. */
+const struct off_io_use *off_tile_io_io(const struct off_tile_io *tile_io);
 
 /** Nothing is exchanged from here on, nor begun: what is under way is moved for nobody. *Local*;
  * accepts NULL. Only destroy follows. */
-void off_shuttle_stop(struct off_shuttle *shuttle);
+void off_tile_io_stop(struct off_tile_io *tile_io);
 
 /** Gives up what has not begun, waits for what the kernel has, ends the thread and frees
  * everything; accepts NULL. Moves that were not waited for are done in the sense that nobody
  * touches them any more. */
-void off_shuttle_destroy(struct off_shuttle *shuttle);
+void off_tile_io_destroy(struct off_tile_io *tile_io);
 
 #endif

@@ -37,7 +37,7 @@ static void bytes_of(const zero_ctx *z, size_t *own, size_t *all)
 
 static bool moved_what_it_should(const zero_ctx *z)
 {
-    const struct off_shuttle_counts counts = off_shuttle_counts(z->tier->sums.file.shuttle);
+    const struct off_tile_io_counts counts = off_tile_io_counts(z->tier->sums.file.tile_io);
     const struct off_stream_counts update = off_stream_counts(z->tier->sums.file.stream);
     struct eng_tier_needs needs;
     struct base_error error = {0};

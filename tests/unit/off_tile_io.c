@@ -31,7 +31,7 @@ struct cargo {
 static struct temporary temporary;
 static struct base_error failure;
 static struct off_slots *slots;
-static struct off_shuttle *shuttle;
+static struct off_tile_io *tile_io;
 static struct cargo cargos[TILES];
 static unsigned char noise[8192];
 
@@ -49,9 +49,9 @@ static int set_up(void **state)
 
 static void close_all(void)
 {
-    off_shuttle_destroy(shuttle);
+    off_tile_io_destroy(tile_io);
     off_slots_close(slots, true);
-    shuttle = NULL;
+    tile_io = NULL;
     slots = NULL;
 }
 
@@ -73,9 +73,9 @@ static void ok(zero_result result)
         fail_msg("%s: %s", base_result_text(result), failure.message);
 }
 
-static struct off_shuttle_config shuttle_config(const struct off_engine *engine, size_t buffers)
+static struct off_tile_io_config tile_io_config(const struct off_engine *engine, size_t buffers)
 {
-    return (struct off_shuttle_config){
+    return (struct off_tile_io_config){
         .engine = engine,
         .slots = slots,
         .tiles = TILES,
@@ -86,12 +86,12 @@ static struct off_shuttle_config shuttle_config(const struct off_engine *engine,
     };
 }
 
-static void shuttle_anew(const struct off_engine *engine, size_t buffers, double timeout_s)
+static void tile_io_anew(const struct off_engine *engine, size_t buffers, double timeout_s)
 {
-    struct off_shuttle_config config = shuttle_config(engine, buffers);
+    struct off_tile_io_config config = tile_io_config(engine, buffers);
     config.timeout_s = timeout_s;
-    off_shuttle_destroy(shuttle);
-    ok(off_shuttle_create(&shuttle, &config, &failure));
+    off_tile_io_destroy(tile_io);
+    ok(off_tile_io_create(&tile_io, &config, &failure));
 }
 
 static void open_slots(bool in_place)
@@ -116,7 +116,7 @@ static void open_all(const struct off_engine *engine, size_t buffers, bool in_pl
 {
     base_error_clear(&failure);
     open_slots(in_place);
-    shuttle_anew(engine, buffers, 60);
+    tile_io_anew(engine, buffers, 60);
 }
 
 /* ------------------------------------------------------------------ moves */
@@ -165,15 +165,15 @@ static struct off_move *start(size_t tile, enum off_direction direction)
     cargo->version += direction == OFF_WRITE;
     cargo->exchanged = 0;
     cargo->same = direction == OFF_WRITE;
-    off_shuttle_start(shuttle, &cargo->move);
+    off_tile_io_start(tile_io, &cargo->move);
     return &cargo->move;
 }
 
 static void end(size_t tile)
 {
     struct cargo *cargo = &cargos[tile];
-    ok(off_shuttle_wait(shuttle, &cargo->move, &failure));
-    assert_true(off_shuttle_done(shuttle, &cargo->move));
+    ok(off_tile_io_wait(tile_io, &cargo->move, &failure));
+    assert_true(off_tile_io_done(tile_io, &cargo->move));
     assert_int_equal(cargo->exchanged, 1);
     if (!cargo->same)
         fail_msg("tile %zu is not version %u", tile, cargo->version);
@@ -215,7 +215,7 @@ static void moves_of(const struct off_engine *engine, size_t buffers)
     start_all(OFF_READ, 1);
     end_all(1);
     assert_int_equal(base_allocation_count(), allocations);
-    const struct off_shuttle_counts counts = off_shuttle_counts(shuttle);
+    const struct off_tile_io_counts counts = off_tile_io_counts(tile_io);
     assert_int_equal(counts.moves[OFF_READ] + counts.moves[OFF_WRITE], 3 * TILES + 150);
     for (size_t i = 0; i < TILES; i++) {
         bytes += tiles_bytes(i) * cargos[i].version;
@@ -325,17 +325,17 @@ static void a_tile_may_be_one_byte(void **state)
     const struct off_slots_config config = {
         .path = temporary.directory, .tiles = 1, .tile_bytes = &bytes, .in_place = true};
     ok(off_slots_open(&slots, &config, &recorded, &failure));
-    struct off_shuttle_config wanted = shuttle_config(&off_engine_uring, 1);
+    struct off_tile_io_config wanted = tile_io_config(&off_engine_uring, 1);
     wanted.tiles = 1;
-    ok(off_shuttle_create(&shuttle, &wanted, &failure));
+    ok(off_tile_io_create(&tile_io, &wanted, &failure));
     struct off_move move = {.direction = OFF_WRITE, .exchange = one_byte, .user = &byte};
-    ok(off_shuttle_wait(shuttle, &move, &failure)); // was never started
-    off_shuttle_start(shuttle, &move);
-    ok(off_shuttle_wait(shuttle, &move, &failure));
+    ok(off_tile_io_wait(tile_io, &move, &failure)); // was never started
+    off_tile_io_start(tile_io, &move);
+    ok(off_tile_io_wait(tile_io, &move, &failure));
     move.direction = OFF_READ;
     move.exchange = same_byte;
-    off_shuttle_start(shuttle, &move);
-    ok(off_shuttle_wait(shuttle, &move, &failure));
+    off_tile_io_start(tile_io, &move);
+    ok(off_tile_io_wait(tile_io, &move, &failure));
 }
 
 /* ------------------------------------------------------------------ what fails */
@@ -344,18 +344,18 @@ static void a_tile_may_be_one_byte(void **state)
 // write has not begun have none.
 static void look_again(const struct off_engine *engine, const bool *written)
 {
-    shuttle_anew(engine, 1, 60);
+    tile_io_anew(engine, 1, 60);
     for (size_t i = 0; i < TILES; i++) {
         assert_true(off_slots_has(slots, i) || !written[i]);
         if (!off_slots_has(slots, i))
             continue;
         base_error_clear(&failure);
-        const zero_result result = off_shuttle_wait(shuttle, start(i, OFF_READ), &failure);
+        const zero_result result = off_tile_io_wait(tile_io, start(i, OFF_READ), &failure);
         if (written[i] || result == ZERO_OK) {
             end(i);
         } else {
             assert_int_equal(result, ZERO_E_CORRUPT);
-            shuttle_anew(engine, 1, 60);
+            tile_io_anew(engine, 1, 60);
         }
     }
 }
@@ -370,7 +370,7 @@ static bool round_trip(const struct off_engine *engine)
         start_all((enum off_direction)direction, 3);
         for (size_t i = 0; i < TILES; i++) {
             struct base_error error = {.result = ZERO_OK};
-            const zero_result result = off_shuttle_wait(shuttle, &cargos[i].move, &error);
+            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].move, &error);
             if (direction == OFF_WRITE)
                 written[i] = result == ZERO_OK;
             if (!result) {
@@ -390,8 +390,8 @@ static bool round_trip(const struct off_engine *engine)
         return true;
     cargos[0].move.direction = OFF_WRITE;
     cargos[0].exchanged = 0;
-    off_shuttle_start(shuttle, &cargos[0].move);
-    assert_int_equal(off_shuttle_wait(shuttle, &cargos[0].move, NULL), ZERO_E_IO);
+    off_tile_io_start(tile_io, &cargos[0].move);
+    assert_int_equal(off_tile_io_wait(tile_io, &cargos[0].move, NULL), ZERO_E_IO);
     assert_int_equal(cargos[0].exchanged, 0);
     base_fault_set(NULL, NULL);
     look_again(engine, written);
@@ -408,7 +408,7 @@ static void sweep(const struct off_engine *engine, const char *point, bool fails
         base_fault_set(fault, NULL);
         const bool whole = round_trip(engine);
         const bool done = base_fault_fired() == 0;
-        const struct off_io_counts counts = off_shuttle_counts(shuttle).io;
+        const struct off_io_counts counts = off_tile_io_counts(tile_io).io;
         base_fault_set(NULL, NULL);
         if (!fails) {
             assert_true(whole);
@@ -456,7 +456,7 @@ static void a_failure_may_be_a_moves_own(void **state)
         start_all(OFF_READ, 3);
         for (size_t i = 0; i < TILES; i++) {
             struct base_error error = {.result = ZERO_OK};
-            const zero_result result = off_shuttle_wait(shuttle, &cargos[i].move, &error);
+            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].move, &error);
             assert_int_equal(own[i].result, result);
             if (!result) {
                 end(i);
@@ -484,7 +484,7 @@ static void damage_is_found(void **state)
         end_all(1);
         assert_true(tiles_flip(slots, tile, tiles_bytes(tile) - 1));
         start(tile, OFF_READ);
-        assert_int_equal(off_shuttle_wait(shuttle, &cargos[tile].move, &failure), ZERO_E_CORRUPT);
+        assert_int_equal(off_tile_io_wait(tile_io, &cargos[tile].move, &failure), ZERO_E_CORRUPT);
         assert_int_equal(cargos[tile].exchanged, 0);
         snprintf(words, sizeof words, ": tile %zu, %zu bytes at offset %ju, ", tile,
                  tiles_bytes(tile), (uintmax_t)off_slots_place(slots, tile));
@@ -508,20 +508,20 @@ static void mistakes_are_told(void **state)
         struct off_move another = {
             .direction = OFF_WRITE, .tile = 0, .exchange = give, .user = &other};
         if (which == 0) {
-            off_shuttle_start(shuttle, move);
+            off_tile_io_start(tile_io, move);
         } else {
             another.tile = which == 2 ? 7 : 0;
             another.direction = which == 2 ? OFF_READ : OFF_WRITE;
-            off_shuttle_start(shuttle, &another);
-            assert_true(off_shuttle_done(shuttle, &another));
-            assert_int_equal(off_shuttle_wait(shuttle, &another, &failure), ZERO_E_STATE);
+            off_tile_io_start(tile_io, &another);
+            assert_true(off_tile_io_done(tile_io, &another));
+            assert_int_equal(off_tile_io_wait(tile_io, &another, &failure), ZERO_E_STATE);
         }
         if (which == 0)
-            assert_int_equal(off_shuttle_wait(shuttle, move, &failure), ZERO_E_STATE);
+            assert_int_equal(off_tile_io_wait(tile_io, move, &failure), ZERO_E_STATE);
         assert_non_null(strstr(failure.message, which == 2 ? "tile 7 is to be read and was never"
                                                            : "tile 0 is to be moved, and is "));
         assert_int_equal(other.exchanged, 0);
-        assert_int_equal(off_shuttle_wait(shuttle, start(3, OFF_WRITE), NULL), ZERO_E_STATE);
+        assert_int_equal(off_tile_io_wait(tile_io, start(3, OFF_WRITE), NULL), ZERO_E_STATE);
         close_all();
     }
 }
@@ -533,21 +533,21 @@ static void a_stuck_write_is_told(void **state)
     (void)state;
     for (int fails = 0; fails < 2; fails++) {
         open_slots(true);
-        shuttle_anew(&off_engine_late, 2, 0.1);
+        tile_io_anew(&off_engine_late, 2, 0.1);
         late.never = true;
         struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
         base_fault_set(fails ? "offload.write@1" : NULL, NULL);
         base_error_clear(&failure);
-        assert_int_equal(off_shuttle_wait(shuttle, moves[0], &failure), ZERO_E_TIMEOUT);
+        assert_int_equal(off_tile_io_wait(tile_io, moves[0], &failure), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, ": nothing was read or written for 0.1 s, with 1"));
         assert_non_null(strstr(failure.message, " under way, the longest tile "));
         assert_non_null(strstr(failure.message, " at offset "));
         assert_int_equal(strstr(failure.message, "EIO") != NULL, fails);
         base_fault_set(NULL, NULL);
         for (int i = 1; fails && i < 3; i++)
-            assert_int_equal(off_shuttle_wait(shuttle, moves[i], NULL), ZERO_E_TIMEOUT);
+            assert_int_equal(off_tile_io_wait(tile_io, moves[i], NULL), ZERO_E_TIMEOUT);
         start(5, OFF_WRITE);
-        assert_int_equal(off_shuttle_wait(shuttle, &cargos[5].move, NULL), ZERO_E_TIMEOUT);
+        assert_int_equal(off_tile_io_wait(tile_io, &cargos[5].move, NULL), ZERO_E_TIMEOUT);
         close_all();
     }
 }
@@ -562,18 +562,18 @@ static void a_stuck_read_is_every_moves_failure(void **state)
     end_all(1);
     ok(off_slots_record(slots, 1, NULL, 0, &failure));
     const struct off_contents recorded = off_slots_recorded(slots, 0);
-    shuttle_anew(&off_engine_late, 2, 0.1);
+    tile_io_anew(&off_engine_late, 2, 0.1);
     late.never = late.begun = true; // of the reads the last one is held, too
     cargos[0].move.recorded = &recorded;
     cargos[0].move.failure = &own;
-    const zero_result result = off_shuttle_wait(shuttle, start(0, OFF_READ), &failure);
+    const zero_result result = off_tile_io_wait(tile_io, start(0, OFF_READ), &failure);
     cargos[0].move.recorded = NULL;
     cargos[0].move.failure = NULL;
     assert_int_equal(result, ZERO_E_TIMEOUT);
     assert_int_equal(own.result, ZERO_OK);
     assert_int_equal(cargos[0].exchanged, 0);
     assert_non_null(strstr(failure.message, ": nothing was read or written for 0.1 s, with 1"));
-    assert_int_equal(off_shuttle_wait(shuttle, start(1, OFF_READ), NULL), ZERO_E_TIMEOUT);
+    assert_int_equal(off_tile_io_wait(tile_io, start(1, OFF_READ), NULL), ZERO_E_TIMEOUT);
 }
 
 // As a read or write that the kernel does not come back from.
@@ -585,20 +585,20 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     return off_engine_sync.commit(state, error);
 }
 
-// Then the shuttle's thread cannot tell, and who waits for it does.
+// Then the tile I/O's thread cannot tell, and who waits for it does.
 static void a_stuck_engine_is_told(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the shuttle's end
+    static struct off_engine engine; // until the tile I/O's end
     engine = off_engine_sync;
     engine.commit = commit_blocked;
     open_slots(true);
-    shuttle_anew(&engine, 2, 0.1);
+    tile_io_anew(&engine, 2, 0.1);
     blocked = true;
     struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
     for (int i = 0; i < 3; i++) {
         base_error_clear(&failure);
-        assert_int_equal(off_shuttle_wait(shuttle, moves[i], &failure), ZERO_E_TIMEOUT);
+        assert_int_equal(off_tile_io_wait(tile_io, moves[i], &failure), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, ": reads and writes have not come back for 0.1 s, "
                                                 "of which one is tile "));
         assert_non_null(strstr(failure.message, " to offset "));
@@ -618,27 +618,27 @@ static void give_slowly(void *user, size_t tile, void *contents)
     exchanged = true;
 }
 
-// Who stops the shuttle gives up the memory that is just being copied from.
+// Who stops the tile I/O gives up the memory that is just being copied from.
 static void a_stop_waits_for_what_is_exchanged(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    static struct off_move move; // until the shuttle's end
+    static struct off_move move; // until the tile I/O's end
     move = (struct off_move){.direction = OFF_WRITE, .tile = 0, .exchange = give_slowly};
     open_all(&off_engine_sync, 2, true);
     exchanging = exchanged = false;
-    off_shuttle_start(shuttle, &move);
+    off_tile_io_start(tile_io, &move);
     while (!exchanging)
         nanosleep(&pause, NULL);
-    off_shuttle_stop(shuttle);
+    off_tile_io_stop(tile_io);
     assert_true(exchanged);
 }
 
-// What a read brings then is nobody's: who stops the shuttle gives up the memory it was for.
+// What a read brings then is nobody's: who stops the tile I/O gives up the memory it was for.
 static void nothing_is_exchanged_after_stop(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the shuttle's end
+    static struct off_engine engine; // until the tile I/O's end
     const struct timespec pause = {.tv_nsec = 1000000};
     engine = off_engine_sync;
     engine.commit = commit_blocked;
@@ -650,11 +650,11 @@ static void nothing_is_exchanged_after_stop(void **state)
     start(0, OFF_READ);
     while (!stuck)
         nanosleep(&pause, NULL);
-    off_shuttle_stop(shuttle);
+    off_tile_io_stop(tile_io);
     blocked = false;
     close_all();
     assert_int_equal(cargos[0].exchanged, 0);
-    off_shuttle_stop(NULL);
+    off_tile_io_stop(NULL);
 }
 
 // Stops the process for longer than anything may take, once it is told to.
@@ -677,7 +677,7 @@ static void a_stopped_process_is_not_late(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
     open_slots(true);
-    shuttle_anew(&off_engine_late, 2, 1.6);
+    tile_io_anew(&off_engine_late, 2, 1.6);
     late.ns = UINT64_C(2300000000); // it goes on after the process does
     assert_int_equal(pipe(told), 0);
     const pid_t child = stop_once_told(told);
@@ -700,13 +700,13 @@ static void destroy_waits_for_the_kernel_alone(void **state)
     for (size_t e = 0; (engine = off_engine_at(e)); e++) {
         open_all(engine, 3, true);
         start_all(OFF_WRITE, 5);
-        off_shuttle_destroy(shuttle);
-        shuttle = NULL;
+        off_tile_io_destroy(tile_io);
+        tile_io = NULL;
         for (size_t i = 0; i < TILES; i++)
             assert_in_range(cargos[i].exchanged, 0, 1);
         close_all();
     }
-    off_shuttle_destroy(NULL);
+    off_tile_io_destroy(NULL);
 }
 
 /* ------------------------------------------------------------------ what it takes */
@@ -720,9 +720,9 @@ static void memory_is_known_before(void **state)
     const struct off_engine *engine;
     for (size_t e = 0; (engine = off_engine_at(e)); e++) {
         open_all(engine, 5, true);
-        const struct off_shuttle_config config = shuttle_config(engine, 5);
-        const struct off_stream_memory memory = off_shuttle_memory(&config, largest);
-        assert_int_equal(memory.buffers, off_shuttle_pages(shuttle)->bytes);
+        const struct off_tile_io_config config = tile_io_config(engine, 5);
+        const struct off_stream_memory memory = off_tile_io_memory(&config, largest);
+        assert_int_equal(memory.buffers, off_tile_io_pages(tile_io)->bytes);
         assert_in_range(memory.threads, 1, 10);
         assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);
         close_all();
@@ -740,21 +740,21 @@ static void what_cannot_be_created_says_why(void **state)
         {"alloc@3", "memory"},  {"alloc@4", "memory"},
     };
     open_slots(true);
-    struct off_shuttle_config config = shuttle_config(&off_engine_sync, 2);
+    struct off_tile_io_config config = tile_io_config(&off_engine_sync, 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         base_error_clear(&failure);
         base_fault_set(cases[i].fault, NULL);
-        assert_int_equal(off_shuttle_create(&shuttle, &config, &failure), ZERO_E_NOMEM);
+        assert_int_equal(off_tile_io_create(&tile_io, &config, &failure), ZERO_E_NOMEM);
         base_fault_set(NULL, NULL);
-        assert_null(shuttle);
+        assert_null(tile_io);
         if (!strstr(failure.message, cases[i].words))
             fail_msg("%s: %s", cases[i].fault, failure.message);
     }
     config.buffers = 0;
-    assert_int_equal(off_shuttle_create(&shuttle, &config, NULL), ZERO_E_INVALID);
+    assert_int_equal(off_tile_io_create(&tile_io, &config, NULL), ZERO_E_INVALID);
     config.buffers = 1;
     config.transfer_bytes = 5000;
-    assert_int_equal(off_shuttle_create(&shuttle, &config, NULL), ZERO_E_INVALID);
+    assert_int_equal(off_tile_io_create(&tile_io, &config, NULL), ZERO_E_INVALID);
 }
 
 int main(void)
@@ -779,5 +779,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_is_known_before, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_created_says_why, set_up, tear_down),
     };
-    return cmocka_run_group_tests_name("off_shuttle", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_tile_io", tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static const struct off_io_use *lesser(const struct off_io_use *one, const struc
 static const struct off_io_use *of_strips(const struct eng_strip_file *file)
 {
     return lesser(file->stream ? off_stream_io(file->stream) : NULL,
-                  file->shuttle ? off_shuttle_io(file->shuttle) : NULL);
+                  file->tile_io ? off_tile_io_io(file->tile_io) : NULL);
 }
 
 /** The least engine of this rank's queues; NULL: it has none. */

@@ -202,7 +202,7 @@ void eng_params_end(zero_ctx *z, struct base_error *error)
 
 /* ------------------------------------------------------------------ to the slots */
 
-/** Copies a strip to its places in a slot, on the shuttle's thread: nobody else is at those. */
+/** Copies a strip to its places in a slot, on the tile I/O's thread: nobody else is at those. */
 static void take_contents(void *user, size_t number, void *contents)
 {
     const struct eng_stage *stage = user;
@@ -236,21 +236,21 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
                 .exchange = take_contents,
                 .user = &params->stages[unit],
             };
-            off_shuttle_start(params->file.shuttle, &params->moves[strip]);
+            off_tile_io_start(params->file.tile_io, &params->moves[strip]);
         }
 }
 
 /** Waits for one move. What peers want of this rank meanwhile they get between two moves. */
 static zero_result wait_move(zero_ctx *z, zero_unit unit, struct off_move *move)
 {
-    struct off_shuttle *shuttle = z->tier->params.file.shuttle;
+    struct off_tile_io *tile_io = z->tier->params.file.tile_io;
     struct base_error error = {0};
-    if (!off_shuttle_done(shuttle, move)) {
+    if (!off_tile_io_done(tile_io, move)) {
         const zero_result r = coll_progress(z->comm);
         if (r)
             return eng_comm_failed(z, r);
     }
-    const zero_result r = off_shuttle_wait(shuttle, move, &error);
+    const zero_result r = off_tile_io_wait(tile_io, move, &error);
     return r ? eng_fail(z, r, "working copies of unit %d (%s) in %s", unit, z->units[unit].name,
                         error.message)
              : ZERO_OK;

@@ -31,18 +31,18 @@ struct place {
     uint64_t used;           /**< the one of longest ago goes first */
     unsigned char *memory;   /**< has it when the move is done */
     struct off_move move;    /**< brings it there */
-    struct base_error error; /**< of the move alone: the shuttle's thread's until it is done */
+    struct base_error error; /**< of the move alone: the tile I/O's thread's until it is done */
 };
 
 struct eng_recorded {
     const struct eng_tier *tier;
     struct off_contents *contents; /**< of each tile */
     size_t *blocks;                /**< of the sources, to the last one that has a part of it */
-    struct off_shuttle *shuttle;
+    struct off_tile_io *tile_io;
     struct place *places;
     size_t place_count, ahead; /**< tiles of a block, and so many behind them */
     unsigned char *memory;     /**< of the places */
-    void *coder;               /**< that decodes, in the shuttle's thread */
+    void *coder;               /**< that decodes, in the tile I/O's thread */
     uint64_t uses;
     size_t newest;             /**< tile that was asked for; SIZE_MAX: none */
     unsigned char *block;      /**< where what lies in several tiles is put together */
@@ -95,9 +95,9 @@ static size_t places_for(size_t tile_bytes)
     return tiles_ahead(tile_bytes) + 2 + BLOCK_BYTES / tile_bytes;
 }
 
-static struct off_shuttle_config shuttle_config(const zero_ctx *z, size_t tiles, size_t tile_bytes)
+static struct off_tile_io_config tile_io_config(const zero_ctx *z, size_t tiles, size_t tile_bytes)
 {
-    return (struct off_shuttle_config){
+    return (struct off_tile_io_config){
         .engine = off_engine_find(z->config.io),
         .slots = z->tier ? z->tier->slots : NULL,
         .tiles = tiles,
@@ -111,8 +111,8 @@ size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
 {
     if (needs->tiles == 0)
         return 0;
-    const struct off_shuttle_config shuttle = shuttle_config(z, needs->tiles, needs->tile_bytes);
-    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, needs->tile_bytes);
+    const struct off_tile_io_config tile_io = tile_io_config(z, needs->tiles, needs->tile_bytes);
+    const struct off_stream_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
     return sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
            places_for(needs->tile_bytes) *
                (sizeof(struct place) + off_slots_room_for(needs->tile_bytes)) +
@@ -162,16 +162,16 @@ zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sourc
 zero_result eng_recorded_open(const zero_ctx *z, struct eng_recorded *recorded,
                               struct base_error *error)
 {
-    if (!recorded || recorded->shuttle)
+    if (!recorded || recorded->tile_io)
         return ZERO_OK;
     const struct eng_tiles *tiles = &z->tier->tiles;
-    const struct off_shuttle_config config = shuttle_config(z, tiles->count, tiles->largest);
-    return off_shuttle_create(&recorded->shuttle, &config, error);
+    const struct off_tile_io_config config = tile_io_config(z, tiles->count, tiles->largest);
+    return off_tile_io_create(&recorded->tile_io, &config, error);
 }
 
 static void destroy(struct eng_recorded *recorded)
 {
-    off_shuttle_destroy(recorded->shuttle);
+    off_tile_io_destroy(recorded->tile_io);
     eng_tile_codec.destroy(recorded->coder);
     base_free(recorded->memory);
     base_free(recorded->places);
@@ -186,7 +186,7 @@ void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded)
     if (!recorded)
         return;
     if (recorded->begun) {
-        off_shuttle_stop(recorded->shuttle);
+        off_tile_io_stop(recorded->tile_io);
         recorded->next = z->tier->left_by_saves;
         z->tier->left_by_saves = recorded;
     } else {
@@ -214,7 +214,7 @@ zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struc
     // hangs was the last: its memory may be the kernel's still.
     for (size_t i = 0; i < recorded->place_count; i++) {
         struct place *place = &recorded->places[i];
-        const zero_result r = off_shuttle_wait(recorded->shuttle, &place->move, error);
+        const zero_result r = off_tile_io_wait(recorded->tile_io, &place->move, error);
         if (r && !place->error.result)
             return r;
         base_error_clear(error);
@@ -235,7 +235,7 @@ size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorde
 
 /* ------------------------------------------------------------------ reading */
 
-/** Verifies what was read of a tile, and puts it to its place, in the shuttle's thread. */
+/** Verifies what was read of a tile, and puts it to its place, in the tile I/O's thread. */
 static void arrive(void *user, size_t tile, void *stored)
 {
     struct place *place = user;
@@ -268,7 +268,7 @@ static void read_tile(struct eng_recorded *recorded, size_t tile)
     for (size_t i = 1; i < recorded->place_count; i++)
         if (recorded->places[i].used < place->used)
             place = &recorded->places[i];
-    off_shuttle_wait(recorded->shuttle, &place->move, NULL);
+    off_tile_io_wait(recorded->tile_io, &place->move, NULL);
     base_error_clear(&place->error);
     place->tile = tile;
     place->used = ++recorded->uses;
@@ -280,7 +280,7 @@ static void read_tile(struct eng_recorded *recorded, size_t tile)
         .recorded = &recorded->contents[tile],
         .failure = &place->error,
     };
-    off_shuttle_start(recorded->shuttle, &place->move);
+    off_tile_io_start(recorded->tile_io, &place->move);
 }
 
 /** The tile of the first element that is saved from *first of a slice on; SIZE_MAX: there is none.
@@ -340,7 +340,7 @@ static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t
     if (recorded->newest != tile)
         read_ahead(z, recorded, slice, first);
     struct place *place = place_of(recorded, tile);
-    zero_result r = off_shuttle_wait(recorded->shuttle, &place->move, error);
+    zero_result r = off_tile_io_wait(recorded->tile_io, &place->move, error);
     if (!r && place->error.result)
         r = zero_fail(error, place->error.result, "%s", place->error.message);
     recorded->newest = r ? SIZE_MAX : tile;

@@ -186,7 +186,7 @@ float *eng_tier_blocks(const zero_ctx *z, size_t section)
     return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
 }
 
-/** Copies between a slot and a strip, on the shuttle's thread: nobody else is at the slot then. */
+/** Copies between a slot and a strip, on the tile I/O's thread: nobody else is at the slot then. */
 static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *contents,
                  enum off_direction direction)
 {
@@ -238,7 +238,7 @@ static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
             .exchange = direction == OFF_READ ? take_contents : give_contents,
             .user = slot,
         };
-        off_shuttle_start(sums->file.shuttle, &slot->moves[i]);
+        off_tile_io_start(sums->file.tile_io, &slot->moves[i]);
     }
     slot->state = direction == OFF_READ ? ENG_SUMS_READING : ENG_SUMS_WRITING;
 }
@@ -251,7 +251,7 @@ static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
     if (slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING)
         return ZERO_OK;
     for (size_t i = 0; i < sums->file.strips.of_unit[slot->unit].count; i++)
-        if (off_shuttle_wait(sums->file.shuttle, &slot->moves[i], &error))
+        if (off_tile_io_wait(sums->file.tile_io, &slot->moves[i], &error))
             return eng_fail(z, error.result, "gradient sums of unit %d (%s): %s", slot->unit,
                             z->units[slot->unit].name, error.message);
     slot->state = ENG_SUMS_IDLE;
@@ -467,7 +467,7 @@ static bool trains(const zero_ctx *z, const struct eng_strip *strip)
 void eng_sums_update_begin(zero_ctx *z, size_t count)
 {
     struct eng_strip_file *file = &z->tier->sums.file;
-    off_stream_forget(file->stream); // the shuttle has written others since
+    off_stream_forget(file->stream); // the tile I/O has written others since
     eng_strip_file_begin(z, file, count, trains, false);
 }
 

@@ -462,8 +462,8 @@ void eng_tier_close(zero_ctx *z)
     // that this one has neither come back at nor written over is its only copy.
     tier->remove = z->committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;
     // Moves end in memory of the context, which goes whether they have come back or not.
-    off_shuttle_stop(tier->params.file.shuttle);
-    off_shuttle_stop(tier->sums.file.shuttle);
+    off_tile_io_stop(tier->params.file.tile_io);
+    off_tile_io_stop(tier->sums.file.tile_io);
     z->tier = NULL; // by which moves have found their way until here
     memcpy(path, tier->path, sizeof path);
     if (!tier->blocking_calls)

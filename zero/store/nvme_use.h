@@ -25,7 +25,7 @@ enum eng_file { ENG_FILE_STATE, ENG_FILE_PARAMS, ENG_FILE_SUMS, ENG_FILES };
 /** All zero: there is none. */
 struct eng_file_needs {
     uint64_t bytes;   /**< of the file */
-    size_t memory;    /**< of what it is moved through: buffers of a stream, and of a shuttle */
+    size_t memory;    /**< of what it is moved through: buffers of a stream, and of a tile I/O */
     uint64_t read;    /**< by a step: of parameters an estimate, as if each unit were gathered twice
                            in a micro-batch; of sums at most once a micro-batch, the update
                            included */

@@ -43,10 +43,10 @@ static struct off_stream_config stream_config(const zero_ctx *z, const struct en
     };
 }
 
-static struct off_shuttle_config shuttle_config(const zero_ctx *z, const struct eng_strips *strips,
+static struct off_tile_io_config tile_io_config(const zero_ctx *z, const struct eng_strips *strips,
                                                 size_t buffers)
 {
-    return (struct off_shuttle_config){
+    return (struct off_tile_io_config){
         .engine = off_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
@@ -64,9 +64,9 @@ void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
         return;
     const struct off_slots_config slots = slots_config(z, strips);
     const struct off_stream_config stream = stream_config(z, strips, buffers.pass);
-    const struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    const struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     const struct off_stream_memory pass = off_stream_memory(&stream, strips->largest);
-    const struct off_stream_memory moves = off_shuttle_memory(&shuttle, strips->largest);
+    const struct off_stream_memory moves = off_tile_io_memory(&tile_io, strips->largest);
     file->bytes += off_slots_file_bytes(&slots);
     file->memory += pass.buffers + moves.buffers;
     *tables += off_slots_memory(&slots) + pass.tables + moves.tables;
@@ -78,7 +78,7 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
     const struct eng_strips *strips = &file->strips;
     const struct off_slots_config slots = slots_config(z, strips);
     struct off_stream_config stream = stream_config(z, strips, buffers.pass);
-    struct off_shuttle_config shuttle = shuttle_config(z, strips, buffers.moves);
+    struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     int recorded;
     file->order = base_calloc(strips->count + 1, sizeof *file->order);
     if (!file->order)
@@ -87,10 +87,10 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
     if (strips->count == 0)
         return ZERO_OK;
     zero_result r = off_slots_open(&file->slots, &slots, &recorded, error);
-    stream.slots = shuttle.slots = file->slots;
+    stream.slots = tile_io.slots = file->slots;
     if (!r)
         r = off_stream_create(&file->stream, &stream, error);
-    return r ? r : off_shuttle_create(&file->shuttle, &shuttle, error);
+    return r ? r : off_tile_io_create(&file->tile_io, &tile_io, error);
 }
 
 struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
@@ -98,16 +98,16 @@ struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
     struct off_io_counts counts = {.commits = 0};
     if (file->stream)
         counts = off_stream_counts(file->stream).io;
-    if (!file->shuttle)
+    if (!file->tile_io)
         return counts;
-    const struct off_io_counts moves = off_shuttle_counts(file->shuttle).io;
+    const struct off_io_counts moves = off_tile_io_counts(file->tile_io).io;
     off_io_counts_add(&counts, &moves);
     return counts;
 }
 
 void eng_strip_file_close(struct eng_strip_file *file)
 {
-    off_shuttle_destroy(file->shuttle);
+    off_tile_io_destroy(file->tile_io);
     off_stream_destroy(file->stream);
     off_slots_close(file->slots, true);
     eng_strips_free(&file->strips);
