@@ -8,10 +8,10 @@
 #include <pthread.h>
 
 // Room for one tile. After a time-out it may be the kernel's, and have no move any more.
-struct wagon {
+struct tile_buffer {
     bool taken;
     void *memory;
-    struct off_move *move;
+    struct off_tile_op *op;
     struct off_tile_request request;
 };
 
@@ -24,13 +24,13 @@ struct off_tile_io {
     pthread_mutex_t mutex; // for all that follows
     pthread_cond_t work;   // the thread's,
     pthread_cond_t news;   // and the caller's
-    size_t wagon_count;
-    struct wagon *wagons;
-    bool *moving;                  // tiles
-    struct off_move *first, *last; // that have not begun
-    bool asked, stop;              // the thread: to look what there is to do, to end
-    bool exchanging;               // it is with contents of a move
-    struct base_error failure;     // the first
+    size_t tile_buffer_count;
+    struct tile_buffer *tile_buffers;
+    bool *moving;                     // tiles
+    struct off_tile_op *first, *last; // that have not begun
+    bool asked, stop;                 // the thread: to look what there is to do, to end
+    bool exchanging;                  // it is with contents of a move
+    struct base_error failure;        // the first
     struct off_tile_io_counts counts;
 };
 
@@ -43,11 +43,11 @@ static void ask(struct off_tile_io *tile_io)
     off_io_wake(tile_io->queue.io);
 }
 
-static void end_move(struct off_tile_io *tile_io, struct off_move *move, bool failed)
+static void end_op(struct off_tile_io *tile_io, struct off_tile_op *op, bool failed)
 {
-    tile_io->moving[move->tile] = false;
-    move->under_way = false;
-    move->failed = move->failed || failed;
+    tile_io->moving[op->tile] = false;
+    op->under_way = false;
+    op->failed = op->failed || failed;
     pthread_cond_signal(&tile_io->news);
 }
 
@@ -58,103 +58,103 @@ static void give_up(struct off_tile_io *tile_io, const struct base_error *failur
     const bool stuck = failure->result == ZERO_E_TIMEOUT;
     if (tile_io->failure.result == ZERO_OK || stuck)
         tile_io->failure = *failure;
-    for (struct off_move *move; (move = tile_io->first);) {
-        tile_io->first = move->next;
-        end_move(tile_io, move, true);
+    for (struct off_tile_op *op; (op = tile_io->first);) {
+        tile_io->first = op->next;
+        end_op(tile_io, op, true);
     }
-    for (size_t i = 0; i < tile_io->wagon_count && stuck; i++)
-        if (tile_io->wagons[i].move) {
-            end_move(tile_io, tile_io->wagons[i].move, true);
-            tile_io->wagons[i].move = NULL;
+    for (size_t i = 0; i < tile_io->tile_buffer_count && stuck; i++)
+        if (tile_io->tile_buffers[i].op) {
+            end_op(tile_io, tile_io->tile_buffers[i].op, true);
+            tile_io->tile_buffers[i].op = NULL;
         }
 }
 
 // A move has come to its end, which its failure is, if there is one.
-static void arrive(struct off_tile_io *tile_io, struct wagon *wagon,
+static void arrive(struct off_tile_io *tile_io, struct tile_buffer *tile_buffer,
                    const struct base_error *failure)
 {
-    struct off_move *move = wagon->move;
-    if (failure->result && move && move->failure) {
-        *move->failure = *failure;
+    struct off_tile_op *op = tile_buffer->op;
+    if (failure->result && op && op->failure) {
+        *op->failure = *failure;
     } else if (failure->result) {
         give_up(tile_io, failure);
-    } else if (move) {
-        tile_io->counts.moves[move->direction]++;
-        tile_io->counts.contents[move->direction] +=
-            off_slots_tile_bytes(tile_io->slots, move->tile);
+    } else if (op) {
+        tile_io->counts.moves[op->direction]++;
+        tile_io->counts.contents[op->direction] += off_slots_tile_bytes(tile_io->slots, op->tile);
     }
-    if (move)
-        end_move(tile_io, move, failure->result != ZERO_OK);
-    wagon->move = NULL;
-    wagon->taken = false;
+    if (op)
+        end_op(tile_io, op, failure->result != ZERO_OK);
+    tile_buffer->op = NULL;
+    tile_buffer->taken = false;
 }
 
 // Has the contents given to a move, or by it. Both may take a while.
-static void exchange(struct off_tile_io *tile_io, const struct wagon *wagon,
+static void exchange(struct off_tile_io *tile_io, const struct tile_buffer *tile_buffer,
                      struct base_error *failure)
 {
-    const struct off_move *move = wagon->move;
-    const bool reads = move->direction == OFF_READ;
+    const struct off_tile_op *op = tile_buffer->op;
+    const bool reads = op->direction == OFF_READ;
     tile_io->exchanging = true;
     pthread_mutex_unlock(&tile_io->mutex);
-    if (!reads || move->recorded ||
-        !off_slots_check(tile_io->slots, move->tile, wagon->memory, failure))
-        move->exchange(move->user, move->tile, wagon->memory);
+    if (!reads || op->recorded ||
+        !off_slots_check(tile_io->slots, op->tile, tile_buffer->memory, failure))
+        op->exchange(op->user, op->tile, tile_buffer->memory);
     if (!reads)
-        off_slots_wrote(tile_io->slots, move->tile, wagon->memory,
-                        off_slots_tile_bytes(tile_io->slots, move->tile));
+        off_slots_wrote(tile_io->slots, op->tile, tile_buffer->memory,
+                        off_slots_tile_bytes(tile_io->slots, op->tile));
     pthread_mutex_lock(&tile_io->mutex);
     tile_io->exchanging = false;
     if (tile_io->stop)
         pthread_cond_signal(&tile_io->news);
 }
 
-static struct wagon *find_wagon(struct off_tile_io *tile_io)
+static struct tile_buffer *find_buffer(struct off_tile_io *tile_io)
 {
-    for (size_t i = 0; i < tile_io->wagon_count; i++)
-        if (!tile_io->wagons[i].taken)
-            return &tile_io->wagons[i];
+    for (size_t i = 0; i < tile_io->tile_buffer_count; i++)
+        if (!tile_io->tile_buffers[i].taken)
+            return &tile_io->tile_buffers[i];
     return NULL;
 }
 
 // Bytes that a move's tile has in the file, or will have.
-static size_t stored_bytes(const struct off_tile_io *tile_io, const struct off_move *move)
+static size_t stored_bytes(const struct off_tile_io *tile_io, const struct off_tile_op *op)
 {
-    if (move->direction == OFF_WRITE)
-        return off_slots_tile_bytes(tile_io->slots, move->tile);
-    return move->recorded ? move->recorded->stored : off_slots_stored(tile_io->slots, move->tile);
+    if (op->direction == OFF_WRITE)
+        return off_slots_tile_bytes(tile_io->slots, op->tile);
+    return op->recorded ? op->recorded->stored : off_slots_stored(tile_io->slots, op->tile);
 }
 
 // Begins the next move; false: there is none, or no room for it.
 static bool begin_move(struct off_tile_io *tile_io)
 {
     struct base_error failure = {.result = ZERO_OK};
-    struct off_move *move = tile_io->first;
-    struct wagon *wagon = move ? find_wagon(tile_io) : NULL;
-    if (!wagon)
+    struct off_tile_op *op = tile_io->first;
+    struct tile_buffer *tile_buffer = op ? find_buffer(tile_io) : NULL;
+    if (!tile_buffer)
         return false;
-    tile_io->first = move->next;
-    wagon->move = move;
-    wagon->taken = true;
-    if (move->direction == OFF_WRITE)
-        exchange(tile_io, wagon, &failure);
-    wagon->request = (struct off_tile_request){
-        .tile = move->tile,
-        .stored = stored_bytes(tile_io, move),
-        .recorded = move->recorded,
-        .request = {.direction = move->direction, .memory = wagon->memory, .user = wagon},
+    tile_io->first = op->next;
+    tile_buffer->op = op;
+    tile_buffer->taken = true;
+    if (op->direction == OFF_WRITE)
+        exchange(tile_io, tile_buffer, &failure);
+    tile_buffer->request = (struct off_tile_request){
+        .tile = op->tile,
+        .stored = stored_bytes(tile_io, op),
+        .recorded = op->recorded,
+        .request = {.direction = op->direction, .memory = tile_buffer->memory, .user = tile_buffer},
     };
-    if (off_tile_queue_submit(&tile_io->queue, &wagon->request, move->recorded != NULL, &failure))
-        arrive(tile_io, wagon, &failure);
+    if (off_tile_queue_submit(&tile_io->queue, &tile_buffer->request, op->recorded != NULL,
+                              &failure))
+        arrive(tile_io, tile_buffer, &failure);
     return true;
 }
 
 static void finish_transfer(struct off_tile_io *tile_io, struct off_request *request)
 {
-    struct wagon *wagon = request->user;
-    if (!request->result && wagon->move && request->direction == OFF_READ && !tile_io->stop)
-        exchange(tile_io, wagon, &request->error);
-    arrive(tile_io, wagon, &request->error);
+    struct tile_buffer *tile_buffer = request->user;
+    if (!request->result && tile_buffer->op && request->direction == OFF_READ && !tile_io->stop)
+        exchange(tile_io, tile_buffer, &request->error);
+    arrive(tile_io, tile_buffer, &request->error);
 }
 
 // Takes a transfer that is done, or waits for one or for more to do. Gives up if none comes back.
@@ -194,36 +194,35 @@ static void *mover(void *argument)
 /* ------------------------------------------------------------------ moves */
 
 // What is wrong with a move from the beginning.
-static void check_move(const struct off_tile_io *tile_io, const struct off_move *move,
-                       struct base_error *failure)
+static void check_op(const struct off_tile_io *tile_io, const struct off_tile_op *op,
+                     struct base_error *failure)
 {
     const char *path = off_slots_file(tile_io->slots)->path;
-    if (tile_io->moving[move->tile])
+    if (tile_io->moving[op->tile])
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be moved, and is under way already",
-                  path, move->tile);
-    else if (move->direction == OFF_READ && !move->recorded &&
-             !off_slots_has(tile_io->slots, move->tile))
+                  path, op->tile);
+    else if (op->direction == OFF_READ && !op->recorded && !off_slots_has(tile_io->slots, op->tile))
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be read and was never written", path,
-                  move->tile);
+                  op->tile);
 }
 
-void off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move)
+void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op)
 {
     struct base_error failure = {.result = ZERO_OK};
     pthread_mutex_lock(&tile_io->mutex);
-    check_move(tile_io, move, &failure);
+    check_op(tile_io, op, &failure);
     if (failure.result)
         give_up(tile_io, &failure);
-    move->failed = tile_io->failure.result != ZERO_OK;
-    if (!move->failed) {
-        move->under_way = true;
-        move->next = NULL;
-        tile_io->moving[move->tile] = true;
+    op->failed = tile_io->failure.result != ZERO_OK;
+    if (!op->failed) {
+        op->under_way = true;
+        op->next = NULL;
+        tile_io->moving[op->tile] = true;
         if (tile_io->first)
-            tile_io->last->next = move;
+            tile_io->last->next = op;
         else
-            tile_io->first = move;
-        tile_io->last = move;
+            tile_io->first = op;
+        tile_io->last = op;
         ask(tile_io);
     }
     pthread_mutex_unlock(&tile_io->mutex);
@@ -234,39 +233,39 @@ static void give_up_engine(struct off_tile_io *tile_io)
 {
     const struct off_request *one = NULL;
     struct base_error failure = {.result = ZERO_OK};
-    for (size_t i = 0; i < tile_io->wagon_count && !one; i++)
-        if (tile_io->wagons[i].move && tile_io->wagons[i].request.request.what)
-            one = &tile_io->wagons[i].request.request;
+    for (size_t i = 0; i < tile_io->tile_buffer_count && !one; i++)
+        if (tile_io->tile_buffers[i].op && tile_io->tile_buffers[i].request.request.what)
+            one = &tile_io->tile_buffers[i].request.request;
     off_tile_queue_stuck(&tile_io->queue, one, &tile_io->failure, &failure);
     give_up(tile_io, &failure);
 }
 
-zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_move *move,
+zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_tile_op *op,
                              struct base_error *error)
 {
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&tile_io->mutex);
-    if (move->under_way) {
+    if (op->under_way) {
         const uint64_t began = base_clock_ns();
         struct off_watch watch = {.takes = 0};
-        while (move->under_way)
+        while (op->under_way)
             if (off_tile_queue_await(&tile_io->queue, &watch, &tile_io->news, &tile_io->mutex))
                 give_up_engine(tile_io);
         tile_io->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
     }
-    if (move->failed) {
-        const bool own = move->failure && move->failure->result;
-        const struct base_error *failure = own ? move->failure : &tile_io->failure;
+    if (op->failed) {
+        const bool own = op->failure && op->failure->result;
+        const struct base_error *failure = own ? op->failure : &tile_io->failure;
         result = zero_fail(error, failure->result, "%s", failure->message);
     }
     pthread_mutex_unlock(&tile_io->mutex);
     return result;
 }
 
-bool off_tile_io_done(struct off_tile_io *tile_io, const struct off_move *move)
+bool off_tile_io_done(struct off_tile_io *tile_io, const struct off_tile_op *op)
 {
     pthread_mutex_lock(&tile_io->mutex);
-    const bool done = !move->under_way;
+    const bool done = !op->under_way;
     pthread_mutex_unlock(&tile_io->mutex);
     return done;
 }
@@ -323,7 +322,7 @@ void off_tile_io_destroy(struct off_tile_io *tile_io)
     pthread_cond_destroy(&tile_io->work);
     pthread_cond_destroy(&tile_io->news);
     pthread_mutex_destroy(&tile_io->mutex);
-    base_free(tile_io->wagons);
+    base_free(tile_io->tile_buffers);
     base_free(tile_io->moving);
     base_free(tile_io);
 }
@@ -348,24 +347,25 @@ struct off_stream_memory off_tile_io_memory(const struct off_tile_io_config *con
     const struct off_io_memory io = off_tile_queue_memory(&queue);
     return (struct off_stream_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
-        .tables = sizeof(struct off_tile_io) + config->buffers * sizeof(struct wagon) +
+        .tables = sizeof(struct off_tile_io) + config->buffers * sizeof(struct tile_buffer) +
                   config->tiles * sizeof(bool) + io.bytes,
         .threads = 1 + io.threads,
     };
 }
 
-static zero_result make_wagons(struct off_tile_io *tile_io, const struct off_tile_io_config *config,
-                               struct base_error *error)
+static zero_result make_tile_buffers(struct off_tile_io *tile_io,
+                                     const struct off_tile_io_config *config,
+                                     struct base_error *error)
 {
     const struct off_tile_queue_config wanted = queue_config(config);
-    tile_io->wagon_count = config->buffers;
-    tile_io->wagons = base_calloc(config->buffers, sizeof *tile_io->wagons);
+    tile_io->tile_buffer_count = config->buffers;
+    tile_io->tile_buffers = base_calloc(config->buffers, sizeof *tile_io->tile_buffers);
     tile_io->moving = base_calloc(config->tiles, sizeof *tile_io->moving);
-    if (!tile_io->wagons || !tile_io->moving)
+    if (!tile_io->tile_buffers || !tile_io->moving)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for tile I/O of %zu tiles", config->tiles);
     const zero_result result = off_tile_queue_create(&tile_io->queue, &wanted, error);
     for (size_t i = 0; i < config->buffers && !result; i++)
-        tile_io->wagons[i].memory = off_tile_queue_place(&tile_io->queue, i);
+        tile_io->tile_buffers[i].memory = off_tile_queue_place(&tile_io->queue, i);
     return result;
 }
 
@@ -382,7 +382,7 @@ zero_result off_tile_io_create(struct off_tile_io **out, const struct off_tile_i
     pthread_mutex_init(&tile_io->mutex, NULL);
     pthread_cond_init(&tile_io->work, NULL);
     base_cond_init(&tile_io->news);
-    zero_result result = make_wagons(tile_io, config, error);
+    zero_result result = make_tile_buffers(tile_io, config, error);
     if (!result) {
         const int failed = base_thread_start(&tile_io->thread, "thread", 0, mover, tile_io);
         tile_io->has_thread = failed == 0;

@@ -38,14 +38,14 @@ struct off_tile_io_config {
  * off_slots_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
  * the tile I/O. Not called for a move that fails before.
  */
-typedef void (*off_move_fn)(void *user, size_t tile, void *contents);
+typedef void (*off_tile_fn)(void *user, size_t tile, void *contents);
 
 /** One tile on its way. The caller's, all zero at first: who fills in the first part, and leaves
  * all of it alone from start until it is done. Then it may be started again, or forgotten. */
-struct off_move {
+struct off_tile_op {
     enum off_direction direction;
     size_t tile;
-    off_move_fn exchange;
+    off_tile_fn exchange;
     void *user;
     /** What a read is to get instead of the tile's current contents, as it is stored: encoded, if
      * it is. The slots may do what they like with the tile meanwhile. NULL: the current ones. */
@@ -53,8 +53,8 @@ struct off_move {
     struct base_error *failure; /**< where a failure of this move goes, which is no other's then,
                                      unless nothing comes back; NULL: it is every later move's */
 
-    bool under_way, failed; /**< the tile I/O's, */
-    struct off_move *next;  /**< and its list */
+    bool under_way, failed;   /**< the tile I/O's, */
+    struct off_tile_op *next; /**< and its list */
 };
 
 /** What moves have done so far. */
@@ -80,7 +80,7 @@ zero_result off_tile_io_create(struct off_tile_io **tile_io,
  * starts. Two moves of one tile at a time, and a read of a tile without contents (off_slots_has())
  * are the caller's mistakes: ZERO_E_STATE, told by off_tile_io_wait().
  */
-void off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move);
+void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op);
 
 /**
  * Waits until a move is done. ZERO_E_IO; ZERO_E_CORRUPT: the contents are not what was written, or
@@ -90,11 +90,11 @@ void off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move);
  * contents to rely on: in place they are neither the old ones nor the new, and a read says so
  * unless `unchecked`. Of one that was never started: ZERO_OK.
  */
-zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_move *move,
+zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_tile_op *op,
                              struct base_error *error);
 
 /** Whether off_tile_io_wait() would return at once, with whatever it has to say. */
-bool off_tile_io_done(struct off_tile_io *tile_io, const struct off_move *move);
+bool off_tile_io_done(struct off_tile_io *tile_io, const struct off_tile_op *op);
 
 struct off_tile_io_counts off_tile_io_counts(const struct off_tile_io *tile_io);
 

@@ -79,8 +79,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news;
 static size_t begun; // reads, of all ranks
 
-void __real_off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move);
-void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move);
+void __real_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move);
+void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move);
 zero_result __real_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
                                             const struct off_contents *contents, const void *stored,
                                             struct base_error *error);
@@ -90,7 +90,7 @@ zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_
 void __real_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
 void __wrap_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
 
-void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_move *move)
+void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move)
 {
     pthread_mutex_lock(&mutex);
     begun += move->recorded != NULL;

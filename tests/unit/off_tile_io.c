@@ -22,7 +22,7 @@
 
 // What a move brings or fetches: contents that are others in each version.
 struct cargo {
-    struct off_move move;
+    struct off_tile_op op;
     unsigned version;
     int exchanged; // times
     bool same;     // what was read last
@@ -155,25 +155,25 @@ static void take(void *user, size_t tile, void *contents)
             memcmp(from + b * BLOCK, contents_of(cargo->version, tile, b), bytes_of(tile, b)) == 0;
 }
 
-static struct off_move *start(size_t tile, enum off_direction direction)
+static struct off_tile_op *start(size_t tile, enum off_direction direction)
 {
     struct cargo *cargo = &cargos[tile];
-    cargo->move.direction = direction;
-    cargo->move.tile = tile;
-    cargo->move.exchange = direction == OFF_READ ? take : give;
-    cargo->move.user = cargo;
+    cargo->op.direction = direction;
+    cargo->op.tile = tile;
+    cargo->op.exchange = direction == OFF_READ ? take : give;
+    cargo->op.user = cargo;
     cargo->version += direction == OFF_WRITE;
     cargo->exchanged = 0;
     cargo->same = direction == OFF_WRITE;
-    off_tile_io_start(tile_io, &cargo->move);
-    return &cargo->move;
+    off_tile_io_start(tile_io, &cargo->op);
+    return &cargo->op;
 }
 
 static void end(size_t tile)
 {
     struct cargo *cargo = &cargos[tile];
-    ok(off_tile_io_wait(tile_io, &cargo->move, &failure));
-    assert_true(off_tile_io_done(tile_io, &cargo->move));
+    ok(off_tile_io_wait(tile_io, &cargo->op, &failure));
+    assert_true(off_tile_io_done(tile_io, &cargo->op));
     assert_int_equal(cargo->exchanged, 1);
     if (!cargo->same)
         fail_msg("tile %zu is not version %u", tile, cargo->version);
@@ -289,13 +289,13 @@ static void what_was_recorded_is_read(void **state)
     for (int newer = 1; newer <= 2; newer++) {
         for (size_t i = 0; i < TILES; i++) {
             cargos[i].version--;
-            cargos[i].move.recorded = &recorded[i];
+            cargos[i].op.recorded = &recorded[i];
         }
         start_all(OFF_READ, 3);
         end_all(1);
         for (size_t i = 0; i < TILES; i++) {
             cargos[i].version++;
-            cargos[i].move.recorded = NULL;
+            cargos[i].op.recorded = NULL;
         }
         ok(newer == 1 ? off_slots_record(slots, 2, NULL, 0, &failure) : ZERO_OK);
     }
@@ -328,14 +328,14 @@ static void a_tile_may_be_one_byte(void **state)
     struct off_tile_io_config wanted = tile_io_config(&off_engine_uring, 1);
     wanted.tiles = 1;
     ok(off_tile_io_create(&tile_io, &wanted, &failure));
-    struct off_move move = {.direction = OFF_WRITE, .exchange = one_byte, .user = &byte};
-    ok(off_tile_io_wait(tile_io, &move, &failure)); // was never started
-    off_tile_io_start(tile_io, &move);
-    ok(off_tile_io_wait(tile_io, &move, &failure));
-    move.direction = OFF_READ;
-    move.exchange = same_byte;
-    off_tile_io_start(tile_io, &move);
-    ok(off_tile_io_wait(tile_io, &move, &failure));
+    struct off_tile_op op = {.direction = OFF_WRITE, .exchange = one_byte, .user = &byte};
+    ok(off_tile_io_wait(tile_io, &op, &failure)); // was never started
+    off_tile_io_start(tile_io, &op);
+    ok(off_tile_io_wait(tile_io, &op, &failure));
+    op.direction = OFF_READ;
+    op.exchange = same_byte;
+    off_tile_io_start(tile_io, &op);
+    ok(off_tile_io_wait(tile_io, &op, &failure));
 }
 
 /* ------------------------------------------------------------------ what fails */
@@ -370,7 +370,7 @@ static bool round_trip(const struct off_engine *engine)
         start_all((enum off_direction)direction, 3);
         for (size_t i = 0; i < TILES; i++) {
             struct base_error error = {.result = ZERO_OK};
-            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].move, &error);
+            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].op, &error);
             if (direction == OFF_WRITE)
                 written[i] = result == ZERO_OK;
             if (!result) {
@@ -388,10 +388,10 @@ static bool round_trip(const struct off_engine *engine)
     }
     if (whole)
         return true;
-    cargos[0].move.direction = OFF_WRITE;
+    cargos[0].op.direction = OFF_WRITE;
     cargos[0].exchanged = 0;
-    off_tile_io_start(tile_io, &cargos[0].move);
-    assert_int_equal(off_tile_io_wait(tile_io, &cargos[0].move, NULL), ZERO_E_IO);
+    off_tile_io_start(tile_io, &cargos[0].op);
+    assert_int_equal(off_tile_io_wait(tile_io, &cargos[0].op, NULL), ZERO_E_IO);
     assert_int_equal(cargos[0].exchanged, 0);
     base_fault_set(NULL, NULL);
     look_again(engine, written);
@@ -451,12 +451,12 @@ static void a_failure_may_be_a_moves_own(void **state)
     for (int failed = 2, round = 0; round < 2; round++, failed = 0) {
         for (size_t i = 0; i < TILES; i++) {
             base_error_clear(&own[i]);
-            cargos[i].move.failure = &own[i];
+            cargos[i].op.failure = &own[i];
         }
         start_all(OFF_READ, 3);
         for (size_t i = 0; i < TILES; i++) {
             struct base_error error = {.result = ZERO_OK};
-            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].move, &error);
+            const zero_result result = off_tile_io_wait(tile_io, &cargos[i].op, &error);
             assert_int_equal(own[i].result, result);
             if (!result) {
                 end(i);
@@ -470,7 +470,7 @@ static void a_failure_may_be_a_moves_own(void **state)
         assert_int_equal(failed, 0);
     }
     for (size_t i = 0; i < TILES; i++)
-        cargos[i].move.failure = NULL;
+        cargos[i].op.failure = NULL;
 }
 
 // A flipped bit is found by the read, which says where, and gives nothing away.
@@ -484,7 +484,7 @@ static void damage_is_found(void **state)
         end_all(1);
         assert_true(tiles_flip(slots, tile, tiles_bytes(tile) - 1));
         start(tile, OFF_READ);
-        assert_int_equal(off_tile_io_wait(tile_io, &cargos[tile].move, &failure), ZERO_E_CORRUPT);
+        assert_int_equal(off_tile_io_wait(tile_io, &cargos[tile].op, &failure), ZERO_E_CORRUPT);
         assert_int_equal(cargos[tile].exchanged, 0);
         snprintf(words, sizeof words, ": tile %zu, %zu bytes at offset %ju, ", tile,
                  tiles_bytes(tile), (uintmax_t)off_slots_place(slots, tile));
@@ -502,13 +502,13 @@ static void mistakes_are_told(void **state)
     struct cargo other = {.version = 0};
     for (int which = 0; which < 3; which++) {
         open_all(&off_engine_late, 2, true); // whose first write takes a while
-        struct off_move *move = start(0, OFF_WRITE);
+        struct off_tile_op *op = start(0, OFF_WRITE);
         while (!late.begun)
             nanosleep(&pause, NULL);
-        struct off_move another = {
+        struct off_tile_op another = {
             .direction = OFF_WRITE, .tile = 0, .exchange = give, .user = &other};
         if (which == 0) {
-            off_tile_io_start(tile_io, move);
+            off_tile_io_start(tile_io, op);
         } else {
             another.tile = which == 2 ? 7 : 0;
             another.direction = which == 2 ? OFF_READ : OFF_WRITE;
@@ -517,7 +517,7 @@ static void mistakes_are_told(void **state)
             assert_int_equal(off_tile_io_wait(tile_io, &another, &failure), ZERO_E_STATE);
         }
         if (which == 0)
-            assert_int_equal(off_tile_io_wait(tile_io, move, &failure), ZERO_E_STATE);
+            assert_int_equal(off_tile_io_wait(tile_io, op, &failure), ZERO_E_STATE);
         assert_non_null(strstr(failure.message, which == 2 ? "tile 7 is to be read and was never"
                                                            : "tile 0 is to be moved, and is "));
         assert_int_equal(other.exchanged, 0);
@@ -535,7 +535,8 @@ static void a_stuck_write_is_told(void **state)
         open_slots(true);
         tile_io_anew(&off_engine_late, 2, 0.1);
         late.never = true;
-        struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
+        struct off_tile_op *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE),
+                                       start(2, OFF_WRITE)};
         base_fault_set(fails ? "offload.write@1" : NULL, NULL);
         base_error_clear(&failure);
         assert_int_equal(off_tile_io_wait(tile_io, moves[0], &failure), ZERO_E_TIMEOUT);
@@ -547,7 +548,7 @@ static void a_stuck_write_is_told(void **state)
         for (int i = 1; fails && i < 3; i++)
             assert_int_equal(off_tile_io_wait(tile_io, moves[i], NULL), ZERO_E_TIMEOUT);
         start(5, OFF_WRITE);
-        assert_int_equal(off_tile_io_wait(tile_io, &cargos[5].move, NULL), ZERO_E_TIMEOUT);
+        assert_int_equal(off_tile_io_wait(tile_io, &cargos[5].op, NULL), ZERO_E_TIMEOUT);
         close_all();
     }
 }
@@ -564,11 +565,11 @@ static void a_stuck_read_is_every_moves_failure(void **state)
     const struct off_contents recorded = off_slots_recorded(slots, 0);
     tile_io_anew(&off_engine_late, 2, 0.1);
     late.never = late.begun = true; // of the reads the last one is held, too
-    cargos[0].move.recorded = &recorded;
-    cargos[0].move.failure = &own;
+    cargos[0].op.recorded = &recorded;
+    cargos[0].op.failure = &own;
     const zero_result result = off_tile_io_wait(tile_io, start(0, OFF_READ), &failure);
-    cargos[0].move.recorded = NULL;
-    cargos[0].move.failure = NULL;
+    cargos[0].op.recorded = NULL;
+    cargos[0].op.failure = NULL;
     assert_int_equal(result, ZERO_E_TIMEOUT);
     assert_int_equal(own.result, ZERO_OK);
     assert_int_equal(cargos[0].exchanged, 0);
@@ -595,7 +596,7 @@ static void a_stuck_engine_is_told(void **state)
     open_slots(true);
     tile_io_anew(&engine, 2, 0.1);
     blocked = true;
-    struct off_move *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
+    struct off_tile_op *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
     for (int i = 0; i < 3; i++) {
         base_error_clear(&failure);
         assert_int_equal(off_tile_io_wait(tile_io, moves[i], &failure), ZERO_E_TIMEOUT);
@@ -623,11 +624,11 @@ static void a_stop_waits_for_what_is_exchanged(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    static struct off_move move; // until the tile I/O's end
-    move = (struct off_move){.direction = OFF_WRITE, .tile = 0, .exchange = give_slowly};
+    static struct off_tile_op op; // until the tile I/O's end
+    op = (struct off_tile_op){.direction = OFF_WRITE, .tile = 0, .exchange = give_slowly};
     open_all(&off_engine_sync, 2, true);
     exchanging = exchanged = false;
-    off_tile_io_start(tile_io, &move);
+    off_tile_io_start(tile_io, &op);
     while (!exchanging)
         nanosleep(&pause, NULL);
     off_tile_io_stop(tile_io);

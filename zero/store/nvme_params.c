@@ -57,7 +57,7 @@ zero_result eng_params_needs(const zero_ctx *z, const struct eng_placement *plac
     if (r)
         return r;
     needs->tables += z->layout.unit_count * sizeof(struct eng_stage) +
-                     (strips.count + 1) * sizeof(struct off_move);
+                     (strips.count + 1) * sizeof(struct off_tile_op);
     eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
     count_moved(z, tiles, &strips, file);
     eng_strips_free(&strips);
@@ -230,7 +230,7 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
     params->stages[unit] = (struct eng_stage){.z = z, .slot = slot};
     for (int i = 0; i < 2; i++)
         for (size_t strip = runs[i].first; strip < runs[i].first + runs[i].count; strip++) {
-            params->moves[strip] = (struct off_move){
+            params->moves[strip] = (struct off_tile_op){
                 .direction = OFF_READ,
                 .tile = strip,
                 .exchange = take_contents,
@@ -241,7 +241,7 @@ void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 }
 
 /** Waits for one move. What peers want of this rank meanwhile they get between two moves. */
-static zero_result wait_move(zero_ctx *z, zero_unit unit, struct off_move *move)
+static zero_result wait_move(zero_ctx *z, zero_unit unit, struct off_tile_op *move)
 {
     struct off_tile_io *tile_io = z->tier->params.file.tile_io;
     struct base_error error = {0};

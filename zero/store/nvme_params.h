@@ -21,7 +21,7 @@ struct eng_stage {
 struct eng_params {
     struct eng_strip_file file; /**< passes write it, moves read it */
     struct eng_stage *stages;   /**< one a unit */
-    struct off_move *moves;     /**< one a strip */
+    struct off_tile_op *moves;  /**< one a strip */
 };
 
 struct eng_tier_needs;

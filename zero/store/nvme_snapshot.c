@@ -30,7 +30,7 @@ struct place {
     size_t tile;             /**< SIZE_MAX: none */
     uint64_t used;           /**< the one of longest ago goes first */
     unsigned char *memory;   /**< has it when the move is done */
-    struct off_move move;    /**< brings it there */
+    struct off_tile_op move; /**< brings it there */
     struct base_error error; /**< of the move alone: the tile I/O's thread's until it is done */
 };
 
@@ -272,7 +272,7 @@ static void read_tile(struct eng_recorded *recorded, size_t tile)
     base_error_clear(&place->error);
     place->tile = tile;
     place->used = ++recorded->uses;
-    place->move = (struct off_move){
+    place->move = (struct off_tile_op){
         .direction = OFF_READ,
         .tile = tile,
         .exchange = arrive,

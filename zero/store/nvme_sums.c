@@ -50,7 +50,7 @@ static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placeme
 {
     const size_t slots = (size_t)placement->sums.slot_count;
     return slots *
-               (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_move)) +
+               (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_tile_op)) +
            z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
 }
 
@@ -229,10 +229,10 @@ static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
     const struct eng_piece_run run = strips->of_unit[slot->unit];
     const bool all = direction == OFF_WRITE && slot->whole;
     for (size_t i = 0; i < run.count; i++) {
-        slot->moves[i] = (struct off_move){.under_way = false};
+        slot->moves[i] = (struct off_tile_op){.under_way = false};
         if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[run.first + i]))
             continue;
-        slot->moves[i] = (struct off_move){
+        slot->moves[i] = (struct off_tile_op){
             .direction = direction,
             .tile = run.first + i,
             .exchange = direction == OFF_READ ? take_contents : give_contents,

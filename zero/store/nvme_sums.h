@@ -29,10 +29,10 @@ struct eng_sum_slot {
     const zero_ctx *z;
     unsigned char *memory;
     enum eng_sum_state state;
-    zero_unit unit;         /**< whose sums it has, or is to have; -1: none */
-    uint64_t used;          /**< order of its reductions: the one of longest ago goes first */
-    bool whole;             /**< they were the last ones of their step */
-    struct off_move *moves; /**< one for each strip of the unit */
+    zero_unit unit;            /**< whose sums it has, or is to have; -1: none */
+    uint64_t used;             /**< order of its reductions: the one of longest ago goes first */
+    bool whole;                /**< they were the last ones of their step */
+    struct off_tile_op *moves; /**< one for each strip of the unit */
 };
 
 struct eng_sums {
@@ -43,7 +43,7 @@ struct eng_sums {
     uint64_t uses;
     struct coll_request request; /**< stage 0: of all owners' sums of a section, */
     struct coll_span *spans;     /**< where these lie */
-    struct off_move *moves;
+    struct off_tile_op *moves;
 };
 
 struct eng_tiles;
