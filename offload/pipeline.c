@@ -150,7 +150,7 @@ static void settle(struct off_stream *stream, bool keep)
         if (is_used(buffer))
             continue;
         if (keep && buffer->state == OFF_READY && !stream->anew &&
-            off_slots_has(stream->slots, buffer->tile))
+            off_tilefile_has(stream->tilefile, buffer->tile))
             off_stream_move(stream, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
             off_stream_let_go(stream, buffer);
@@ -281,7 +281,7 @@ static struct off_tile_queue_config queue_config(const struct off_stream_config 
 {
     return (struct off_tile_queue_config){
         .engine = config->engine,
-        .slots = config->slots,
+        .tilefile = config->tilefile,
         .tiles = config->tiles,
         .places = config->buffers + spares,
         .more_bytes = config->fill ? OFF_FILL_BYTES : 0,
@@ -320,8 +320,8 @@ static size_t largest_tile(const struct off_stream_config *config)
 {
     size_t largest = 0;
     for (size_t i = 0; i < config->tiles; i++)
-        if (off_slots_tile_bytes(config->slots, i) > largest)
-            largest = off_slots_tile_bytes(config->slots, i);
+        if (off_tilefile_tile_bytes(config->tilefile, i) > largest)
+            largest = off_tilefile_tile_bytes(config->tilefile, i);
     return largest;
 }
 
@@ -401,7 +401,7 @@ zero_result off_stream_create(struct off_stream **out, const struct off_stream_c
     struct off_stream *stream = base_calloc(1, sizeof *stream);
     if (!stream)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream");
-    stream->slots = config->slots;
+    stream->tilefile = config->tilefile;
     stream->codec = config->codec;
     stream->encode = config->codec && config->encode;
     stream->fill = config->fill;

@@ -8,8 +8,8 @@
  *     begin -> next -> (work) -> put ... -> end
  *
  * What a pass leaves in memory is where the next one begins, if that goes the other way: so steps
- * alternate. Written tiles are not current before off_slots_record(). All *local*, one thread at a
- * time; after create nothing is allocated.
+ * alternate. Written tiles are not current before off_tilefile_record(). All *local*, one thread at
+ * a time; after create nothing is allocated.
  *
  * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
  * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
@@ -38,8 +38,8 @@ struct off_stream;
 
 struct off_stream_config {
     const struct off_engine *engine;
-    struct off_slots *slots;          /**< borrowed until destroy */
-    size_t tiles;                     /**< of the slots */
+    struct off_tilefile *tilefile;    /**< borrowed until destroy */
+    size_t tiles;                     /**< of the tile file */
     size_t buffers;                   /**< tiles in memory, at least 2 */
     size_t transfer_bytes;            /**< as of off_io_config, and 0 likewise */
     unsigned credits[OFF_DIRECTIONS]; /**< transfers, of which a larger tile is several */
@@ -64,7 +64,7 @@ struct off_stream_config {
 /** A tile in memory. */
 struct off_tile {
     size_t number;
-    void *memory; /**< of off_slots_tile_bytes() bytes: the device's, or a multiple of 4,096 */
+    void *memory; /**< of off_tilefile_tile_bytes() bytes: the device's, or a multiple of 4,096 */
 };
 
 /** What passes have done so far. */
@@ -84,7 +84,7 @@ struct off_stream_memory {
     size_t threads; /**< threads, the engine's included */
 };
 
-/** What a stream with this config takes, whose slots need not be there, for tiles of at most
+/** What a stream with this config takes, whose tile file need not be there, for tiles of at most
  * `tile_bytes` bytes. Pure. */
 struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
                                            size_t tile_bytes);
@@ -102,10 +102,10 @@ void off_stream_begin(struct off_stream *stream, const size_t *order, size_t cou
 void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_t count);
 
 /**
- * The next tile of the pass, with its current contents; of one that has none yet (off_slots_has())
- * the memory is uninitialised. Several may be out, fewer than there are buffers. ZERO_NOT_FOUND (no
- * message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing
- * has moved for timeout_s. After an error only end.
+ * The next tile of the pass, with its current contents; of one that has none yet
+ * (off_tilefile_has()) the memory is uninitialised. Several may be out, fewer than there are
+ * buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT,
+ * ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing has moved for timeout_s. After an error only end.
  */
 zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
                             struct base_error *error);
@@ -117,8 +117,8 @@ bool off_stream_ready(struct off_stream *stream);
 void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed);
 
 /**
- * Ends the pass when all is written. On an error, the first of the pass, off_slots_abandon() is in
- * order, and nothing is kept in memory. Nothing of it is under way afterwards, but for a
+ * Ends the pass when all is written. On an error, the first of the pass, off_tilefile_abandon() is
+ * in order, and nothing is kept in memory. Nothing of it is under way afterwards, but for a
  * ZERO_E_TIMEOUT, which takes the place of an earlier error and has its message, and after which
  * only destroy helps, which waits. After an error the caller's stream of a device has nothing left
  * to do.
@@ -129,7 +129,7 @@ zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
  * time. */
 void off_stream_encode(struct off_stream *stream, bool encode);
 
-/** Forgets what is in memory: the slots came back to other contents. Between passes. */
+/** Forgets what is in memory: the tile file came back to other contents. Between passes. */
 void off_stream_forget(struct off_stream *stream);
 
 struct off_stream_counts off_stream_counts(const struct off_stream *stream);

@@ -12,14 +12,14 @@ static zero_result failed(const struct off_stream *stream, const struct off_buff
                           struct base_error *error)
 {
     return zero_fail(error, inner->result, "%s: tile %zu: %s: %s",
-                     off_slots_file(stream->slots)->path, buffer->tile, what, inner->message);
+                     off_tilefile_file(stream->tilefile)->path, buffer->tile, what, inner->message);
 }
 
 zero_result off_stream_copy_in(const struct off_stream *stream, const struct off_buffer *buffer,
                                struct base_error *error)
 {
     const struct base_device *device = stream->device;
-    const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
+    const size_t bytes = off_tilefile_tile_bytes(stream->tilefile, buffer->tile);
     struct base_error inner = {.result = ZERO_OK};
     if (!device)
         return ZERO_OK;
@@ -45,7 +45,7 @@ zero_result off_stream_copy_out(const struct off_stream *stream, const struct of
                                 bool changed, struct base_error *error)
 {
     const struct base_device *device = stream->device;
-    const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
+    const size_t bytes = off_tilefile_tile_bytes(stream->tilefile, buffer->tile);
     struct base_error inner = {.result = ZERO_OK};
     if (!device)
         return ZERO_OK;

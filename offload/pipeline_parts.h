@@ -61,7 +61,7 @@ struct off_helper {
 };
 
 struct off_stream {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     const struct off_codec *codec;
     bool encode, fill;
     struct off_tile_queue queue;      /**< the thread's */

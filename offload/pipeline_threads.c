@@ -113,7 +113,7 @@ void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
 
 static bool is_encoded(const struct off_stream *stream, const struct off_buffer *buffer)
 {
-    return buffer->stored < off_slots_tile_bytes(stream->slots, buffer->tile);
+    return buffer->stored < off_tilefile_tile_bytes(stream->tilefile, buffer->tile);
 }
 
 // Makes a tile of what was read: what is decoded to the spare is the buffer's from then on, and
@@ -123,18 +123,18 @@ static void open_tile(const struct off_stream *stream, void *coder, struct off_b
 {
     unsigned char *stored = buffer->memory;
     struct base_error damage = {.result = ZERO_OK};
-    if (off_slots_check(stream->slots, buffer->tile, stored, failure) || !*spare)
+    if (off_tilefile_check(stream->tilefile, buffer->tile, stored, failure) || !*spare)
         return;
     const zero_result result =
         stream->codec->decode(coder, buffer->tile, stored, buffer->stored, *spare,
-                              off_slots_tile_bytes(stream->slots, buffer->tile), &damage);
+                              off_tilefile_tile_bytes(stream->tilefile, buffer->tile), &damage);
     buffer->memory = *spare;
     *spare = stored;
     if (result)
         zero_fail(failure, result, "%s: tile %zu, %zu bytes at offset %ju: %s: %s",
-                  off_slots_file(stream->slots)->path, buffer->tile, buffer->stored,
-                  (uintmax_t)off_slots_place(stream->slots, buffer->tile), stream->codec->name,
-                  damage.message);
+                  off_tilefile_file(stream->tilefile)->path, buffer->tile, buffer->stored,
+                  (uintmax_t)off_tilefile_place(stream->tilefile, buffer->tile),
+                  stream->codec->name, damage.message);
 }
 
 // Makes what is to be written of a tile: fewer pages, in the spare, which is the buffer's from then
@@ -142,19 +142,20 @@ static void open_tile(const struct off_stream *stream, void *coder, struct off_b
 static void seal_tile(const struct off_stream *stream, void *coder, struct off_buffer *buffer,
                       unsigned char **spare)
 {
-    const size_t bytes = off_slots_tile_bytes(stream->slots, buffer->tile);
-    const size_t room = off_slots_room(stream->slots, buffer->tile) - off_slots_room_for(1);
+    const size_t bytes = off_tilefile_tile_bytes(stream->tilefile, buffer->tile);
+    const size_t room =
+        off_tilefile_room(stream->tilefile, buffer->tile) - off_tilefile_room_for(1);
     size_t stored = 0;
     if (*spare && room > 0)
         stored = stream->codec->encode(coder, buffer->tile, buffer->memory, bytes, *spare, room);
     if (stored > 0) {
-        memset(*spare + stored, 0, off_slots_room_for(stored) - stored);
+        memset(*spare + stored, 0, off_tilefile_room_for(stored) - stored);
         buffer->packed = *spare;
         *spare = NULL;
     }
     buffer->stored = stored > 0 ? stored : bytes;
-    off_slots_wrote(stream->slots, buffer->tile, stored > 0 ? buffer->packed : buffer->memory,
-                    buffer->stored);
+    off_tilefile_wrote(stream->tilefile, buffer->tile, stored > 0 ? buffer->packed : buffer->memory,
+                       buffer->stored);
 }
 
 // Whether a chore is to decode or to encode.
@@ -256,7 +257,7 @@ static void start_transfer(struct off_stream *stream, struct off_buffer *buffer,
                     .memory = buffer->packed ? buffer->packed : buffer->memory,
                     .user = buffer},
     };
-    stream->counts.contents[direction] += off_slots_tile_bytes(stream->slots, buffer->tile);
+    stream->counts.contents[direction] += off_tilefile_tile_bytes(stream->tilefile, buffer->tile);
     // What is read to was copied from when another tile was handed out: long ago, unless that one
     // was put back unchanged.
     if (off_stream_await_copy(stream, buffer, &failure) ||
@@ -284,9 +285,9 @@ static bool fetch(struct off_stream *stream)
         buffer->tile = tile;
         stream->buffer_of[tile] = (int)(buffer - stream->buffers);
         off_stream_move(stream, buffer, OFF_READY);
-        if (!stream->anew && off_slots_has(stream->slots, tile)) {
+        if (!stream->anew && off_tilefile_has(stream->tilefile, tile)) {
             stream->busy++;
-            buffer->stored = off_slots_stored(stream->slots, tile);
+            buffer->stored = off_tilefile_stored(stream->tilefile, tile);
             start_transfer(stream, buffer, OFF_READ);
         }
     }
@@ -301,21 +302,21 @@ static void start_fills(struct off_stream *stream)
     struct base_error *failure = &stream->next_failure;
     for (size_t i = 0; i < OFF_FILLS; i++) {
         struct off_request *request = &stream->fills[i];
-        const size_t tile = off_slots_unfilled(stream->slots, stream->fill_tile);
+        const size_t tile = off_tilefile_unfilled(stream->tilefile, stream->fill_tile);
         if (tile == stream->tiles || failure->result)
             return;
         if (request->user)
             continue;
         if (tile != stream->fill_tile)
             stream->fill_at = 0;
-        const size_t left = off_slots_room(stream->slots, tile) - stream->fill_at;
+        const size_t left = off_tilefile_room(stream->tilefile, tile) - stream->fill_at;
         stream->fill_tile = tile;
         *request = (struct off_request){
             .direction = OFF_WRITE,
             .file = stream->queue.file,
             .memory = stream->nothing,
             .bytes = left < OFF_FILL_BYTES ? left : OFF_FILL_BYTES,
-            .offset = off_slots_fill_place(stream->slots, tile) + stream->fill_at,
+            .offset = off_tilefile_fill_place(stream->tilefile, tile) + stream->fill_at,
             .what = "a place for later",
             .user = stream,
         };
@@ -324,7 +325,7 @@ static void start_fills(struct off_stream *stream)
         stream->fills_under_way++;
         stream->fill_at += request->bytes;
         if (request->bytes == left)
-            off_slots_filled(stream->slots, tile);
+            off_tilefile_filled(stream->tilefile, tile);
     }
 }
 

@@ -16,7 +16,7 @@ struct tile_buffer {
 };
 
 struct off_tile_io {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     struct off_tile_queue queue; // the thread's
     pthread_t thread;
     bool has_thread;
@@ -80,7 +80,8 @@ static void arrive(struct off_tile_io *tile_io, struct tile_buffer *tile_buffer,
         give_up(tile_io, failure);
     } else if (op) {
         tile_io->counts.moves[op->direction]++;
-        tile_io->counts.contents[op->direction] += off_slots_tile_bytes(tile_io->slots, op->tile);
+        tile_io->counts.contents[op->direction] +=
+            off_tilefile_tile_bytes(tile_io->tilefile, op->tile);
     }
     if (op)
         end_op(tile_io, op, failure->result != ZERO_OK);
@@ -97,11 +98,11 @@ static void exchange(struct off_tile_io *tile_io, const struct tile_buffer *tile
     tile_io->exchanging = true;
     pthread_mutex_unlock(&tile_io->mutex);
     if (!reads || op->recorded ||
-        !off_slots_check(tile_io->slots, op->tile, tile_buffer->memory, failure))
+        !off_tilefile_check(tile_io->tilefile, op->tile, tile_buffer->memory, failure))
         op->exchange(op->user, op->tile, tile_buffer->memory);
     if (!reads)
-        off_slots_wrote(tile_io->slots, op->tile, tile_buffer->memory,
-                        off_slots_tile_bytes(tile_io->slots, op->tile));
+        off_tilefile_wrote(tile_io->tilefile, op->tile, tile_buffer->memory,
+                           off_tilefile_tile_bytes(tile_io->tilefile, op->tile));
     pthread_mutex_lock(&tile_io->mutex);
     tile_io->exchanging = false;
     if (tile_io->stop)
@@ -120,8 +121,8 @@ static struct tile_buffer *find_buffer(struct off_tile_io *tile_io)
 static size_t stored_bytes(const struct off_tile_io *tile_io, const struct off_tile_op *op)
 {
     if (op->direction == OFF_WRITE)
-        return off_slots_tile_bytes(tile_io->slots, op->tile);
-    return op->recorded ? op->recorded->stored : off_slots_stored(tile_io->slots, op->tile);
+        return off_tilefile_tile_bytes(tile_io->tilefile, op->tile);
+    return op->recorded ? op->recorded->stored : off_tilefile_stored(tile_io->tilefile, op->tile);
 }
 
 // Begins the next move; false: there is none, or no room for it.
@@ -197,11 +198,12 @@ static void *mover(void *argument)
 static void check_op(const struct off_tile_io *tile_io, const struct off_tile_op *op,
                      struct base_error *failure)
 {
-    const char *path = off_slots_file(tile_io->slots)->path;
+    const char *path = off_tilefile_file(tile_io->tilefile)->path;
     if (tile_io->moving[op->tile])
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be moved, and is under way already",
                   path, op->tile);
-    else if (op->direction == OFF_READ && !op->recorded && !off_slots_has(tile_io->slots, op->tile))
+    else if (op->direction == OFF_READ && !op->recorded &&
+             !off_tilefile_has(tile_io->tilefile, op->tile))
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be read and was never written", path,
                   op->tile);
 }
@@ -331,7 +333,7 @@ static struct off_tile_queue_config queue_config(const struct off_tile_io_config
 {
     return (struct off_tile_queue_config){
         .engine = config->engine,
-        .slots = config->slots,
+        .tilefile = config->tilefile,
         .tiles = config->tiles,
         .places = config->buffers,
         .transfer_bytes = config->transfer_bytes,
@@ -378,7 +380,7 @@ zero_result off_tile_io_create(struct off_tile_io **out, const struct off_tile_i
     struct off_tile_io *tile_io = base_calloc(1, sizeof *tile_io);
     if (!tile_io)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for tile I/O");
-    tile_io->slots = config->slots;
+    tile_io->tilefile = config->tilefile;
     pthread_mutex_init(&tile_io->mutex, NULL);
     pthread_cond_init(&tile_io->work, NULL);
     base_cond_init(&tile_io->news);

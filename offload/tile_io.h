@@ -9,8 +9,9 @@
  *     start -> (other work) -> wait, or done       any number at a time, of different tiles
  *
  * What is written goes to the tile's next place: in place it is current once the move is done,
- * else with the next off_slots_record(). All *local*, one thread at a time; after create nothing is
- * allocated. While moves are under way the slots' functions about their tiles are the tile I/O's.
+ * else with the next off_tilefile_record(). All *local*, one thread at a time; after create nothing
+ * is allocated. While moves are under way the tile file's functions about their tiles are the tile
+ * I/O's.
  */
 #ifndef OFFLOAD_TILE_IO_H
 #define OFFLOAD_TILE_IO_H
@@ -24,10 +25,10 @@ struct off_tile_io;
 
 struct off_tile_io_config {
     const struct off_engine *engine;
-    struct off_slots *slots; /**< borrowed until destroy */
-    size_t tiles;            /**< of the slots */
-    size_t buffers;          /**< tiles under way at a time, at least 1 */
-    size_t transfer_bytes;   /**< as of off_io_config, and 0 likewise */
+    struct off_tilefile *tilefile; /**< borrowed until destroy */
+    size_t tiles;                  /**< of the tile file */
+    size_t buffers;                /**< tiles under way at a time, at least 1 */
+    size_t transfer_bytes;         /**< as of off_io_config, and 0 likewise */
     unsigned credits[OFF_DIRECTIONS];
     double timeout_s; /**< the longest that nothing may be moved while something is to be */
 };
@@ -35,7 +36,7 @@ struct off_tile_io_config {
 /**
  * Called once for each move, in the tile I/O's thread: of a read takes the tile's contents, which
  * have been verified, or the `recorded` ones, which have not; of a write provides them, all
- * off_slots_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
+ * off_tilefile_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
  * the tile I/O. Not called for a move that fails before.
  */
 typedef void (*off_tile_fn)(void *user, size_t tile, void *contents);
@@ -48,7 +49,8 @@ struct off_tile_op {
     off_tile_fn exchange;
     void *user;
     /** What a read is to get instead of the tile's current contents, as it is stored: encoded, if
-     * it is. The slots may do what they like with the tile meanwhile. NULL: the current ones. */
+     * it is. The tile file may do what they like with the tile meanwhile. NULL: the current ones.
+     */
     const struct off_contents *recorded;
     struct base_error *failure; /**< where a failure of this move goes, which is no other's then,
                                      unless nothing comes back; NULL: it is every later move's */
@@ -65,7 +67,7 @@ struct off_tile_io_counts {
     double waited_s;                   /**< in off_tile_io_wait() */
 };
 
-/** What tile I/O with this config takes, as a stream does, whose slots need not be there, for
+/** What tile I/O with this config takes, as a stream does, whose tile file need not be there, for
  * tiles of at most `tile_bytes` bytes. Pure. */
 struct off_stream_memory off_tile_io_memory(const struct off_tile_io_config *config,
                                             size_t tile_bytes);
@@ -77,8 +79,8 @@ zero_result off_tile_io_create(struct off_tile_io **tile_io,
 
 /**
  * Starts a move. Never waits: what there is no buffer for yet begins later, in the order of the
- * starts. Two moves of one tile at a time, and a read of a tile without contents (off_slots_has())
- * are the caller's mistakes: ZERO_E_STATE, told by off_tile_io_wait().
+ * starts. Two moves of one tile at a time, and a read of a tile without contents
+ * (off_tilefile_has()) are the caller's mistakes: ZERO_E_STATE, told by off_tile_io_wait().
  */
 void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op);
 

@@ -51,13 +51,13 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
                                   const struct off_tile_queue_config *config,
                                   struct base_error *error)
 {
-    const struct off_file *file = off_slots_file(config->slots);
+    const struct off_file *file = off_tilefile_file(config->tilefile);
     size_t room = 0;
     for (size_t i = 0; i < config->tiles; i++)
-        if (off_slots_room(config->slots, i) > room)
-            room = off_slots_room(config->slots, i);
+        if (off_tilefile_room(config->tilefile, i) > room)
+            room = off_tilefile_room(config->tilefile, i);
     *queue = (struct off_tile_queue){
-        .slots = config->slots,
+        .tilefile = config->tilefile,
         .spacing = spacing(room),
         .timeout_ns = (uint64_t)(config->timeout_s * 1e9),
     };
@@ -81,18 +81,18 @@ zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_
 {
     const size_t tile = request->tile;
     const bool reads = request->request.direction == OFF_READ;
-    const bool encoded = request->stored < off_slots_tile_bytes(queue->slots, tile);
+    const bool encoded = request->stored < off_tilefile_tile_bytes(queue->tilefile, tile);
     if (encoded && !decodes)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "%s: tile %zu is encoded, %zu bytes at offset %ju, and there is no codec",
-                         off_slots_file(queue->slots)->path, tile, request->stored,
-                         (uintmax_t)off_slots_place(queue->slots, tile));
+                         off_tilefile_file(queue->tilefile)->path, tile, request->stored,
+                         (uintmax_t)off_tilefile_place(queue->tilefile, tile));
     snprintf(request->name, sizeof request->name, "tile %zu", tile);
     request->request.file = queue->file;
-    request->request.bytes = off_slots_room_for(request->stored);
+    request->request.bytes = off_tilefile_room_for(request->stored);
     request->request.offset = request->recorded ? request->recorded->offset
-                              : reads           ? off_slots_place(queue->slots, tile)
-                                                : off_slots_next_place(queue->slots, tile);
+                              : reads           ? off_tilefile_place(queue->tilefile, tile)
+                                                : off_tilefile_next_place(queue->tilefile, tile);
     request->request.what = request->name;
     return off_io_submit(queue->io, &request->request, error);
 }
@@ -119,7 +119,7 @@ void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct b
     char oldest[128];
     zero_fail(failure, ZERO_E_TIMEOUT,
               "%s: nothing was read or written for %g s, with %zu under way, the longest %s%s%s",
-              off_slots_file(queue->slots)->path, (double)queue->timeout_ns * 1e-9,
+              off_tilefile_file(queue->tilefile)->path, (double)queue->timeout_ns * 1e-9,
               off_io_pending(queue->io), off_io_oldest(queue->io, oldest, sizeof oldest),
               before->result ? "; after " : "", before->message);
 }
@@ -157,7 +157,7 @@ void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_r
         snprintf(where, sizeof where, ", of which one is %s: %zu bytes %s offset %ju", one->what,
                  one->bytes, one->direction == OFF_READ ? "from" : "to", (uintmax_t)one->offset);
     zero_fail(failure, ZERO_E_TIMEOUT, "%s: reads and writes have not come back for %g s%s%s%s",
-              off_slots_file(queue->slots)->path, (double)queue->timeout_ns * 1e-9, where,
+              off_tilefile_file(queue->tilefile)->path, (double)queue->timeout_ns * 1e-9, where,
               before->result ? "; after " : "", before->message);
 }
 

@@ -16,17 +16,17 @@ enum { OFF_TILE_NAME_BYTES = 32 };
 
 struct off_tile_queue_config {
     const struct off_engine *engine;
-    struct off_slots *slots; /**< borrowed; NULL: asked for its memory alone */
-    size_t tiles;            /**< of the slots */
-    size_t places;           /**< for tiles in memory, each as large as the largest one's room, */
-    size_t more_bytes;       /**< and memory behind them */
+    struct off_tilefile *tilefile; /**< borrowed; NULL: asked for its memory alone */
+    size_t tiles;                  /**< of the tile file */
+    size_t places;     /**< for tiles in memory, each as large as the largest one's room, */
+    size_t more_bytes; /**< and memory behind them */
     size_t transfer_bytes;
     const unsigned *credits; /**< of both directions */
     double timeout_s;
 };
 
 struct off_tile_queue {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     struct off_io *io;
     int file;
     struct off_pages pages;

@@ -30,9 +30,9 @@
 #include "offload/blocking_call.h"
 #include "offload/direct_file.h"
 
-struct off_slots;
+struct off_tilefile;
 
-struct off_slots_config {
+struct off_tilefile_config {
     const char *path;
     uint64_t identity[2]; /**< of job, model and rank: what other files are not taken for */
     size_t tiles;
@@ -46,19 +46,20 @@ struct off_slots_config {
     bool (*counts)(uint64_t step); /**< whether anybody would come back at a record of this step;
                                         NULL: at any */
     /** Who writes and reads records, so that a disk that hangs is a ZERO_E_TIMEOUT; borrowed. NULL:
-     * the caller does, and waits as long as it takes, as off_slots_open() and close do in any case.
+     * the caller does, and waits as long as it takes, as off_tilefile_open() and close do in any
+     * case.
      */
     struct off_blocking_calls *blocking_calls;
 };
 
 /** Bytes that a tile of so many bytes has in the file, and in memory that it is read to. Pure. */
-size_t off_slots_room_for(size_t tile_bytes);
+size_t off_tilefile_room_for(size_t tile_bytes);
 
 /** Bytes of the file. Pure. */
-uint64_t off_slots_file_bytes(const struct off_slots_config *config);
+uint64_t off_tilefile_file_bytes(const struct off_tilefile_config *config);
 
 /** Bytes of memory, but for the path. Pure. */
-size_t off_slots_memory(const struct off_slots_config *config);
+size_t off_tilefile_memory(const struct off_tilefile_config *config);
 
 /**
  * Opens the file, or creates and allocates it; what another identity has left is overwritten.
@@ -68,19 +69,20 @@ size_t off_slots_memory(const struct off_slots_config *config);
  * it is allocated, or a record that counts is damaged and there is no other: nothing is written
  * before somebody has removed it, for it may be all that is left of a job;
  * ZERO_E_LIMIT: no room on the file system (the message has what is needed and what there is);
- * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *slots is NULL, and
- * a file that was created is gone.
+ * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *tilefile is NULL,
+ * and a file that was created is gone.
  */
-zero_result off_slots_open(struct off_slots **slots, const struct off_slots_config *config,
-                           int *recorded, struct base_error *error);
+zero_result off_tilefile_open(struct off_tilefile **tilefile,
+                              const struct off_tilefile_config *config, int *recorded,
+                              struct base_error *error);
 
 /** Offsets of what was no whole record when the file was opened, and no void one: somebody died
  * while he wrote it, or it was damaged since. Nobody can tell the two apart, so the record before
  * it is taken. Returns how many. */
-int off_slots_torn(const struct off_slots *slots, uint64_t offsets[2]);
+int off_tilefile_torn(const struct off_tilefile *tilefile, uint64_t offsets[2]);
 
 /** Step of record `age`, 0 for the newest, below `recorded`; as it was when the file was opened. */
-uint64_t off_slots_step(const struct off_slots *slots, int age);
+uint64_t off_tilefile_step(const struct off_tilefile *tilefile, int age);
 
 /**
  * Makes record `age` the current one, copies its payload, of at most the config's size, into
@@ -88,72 +90,73 @@ uint64_t off_slots_step(const struct off_slots *slots, int age);
  * long as that was the only one. ZERO_E_IO, ZERO_E_TIMEOUT; ZERO_E_CORRUPT: it has changed
  * meanwhile, or says what cannot be.
  */
-zero_result off_slots_recover(struct off_slots *slots, int age, void *payload, size_t *bytes,
-                              struct base_error *error);
+zero_result off_tilefile_recover(struct off_tilefile *tilefile, int age, void *payload,
+                                 size_t *bytes, struct base_error *error);
 
 /** Makes all records void, before a job that begins anew writes over their tiles. ZERO_E_IO,
  * ZERO_E_TIMEOUT. */
-zero_result off_slots_clear(struct off_slots *slots, struct base_error *error);
+zero_result off_tilefile_clear(struct off_tilefile *tilefile, struct base_error *error);
 
 /** Makes the record before the current one void, whose tiles are the next to be written over: for
  * who takes the current one for no step, and so would look at that one. ZERO_E_IO, ZERO_E_TIMEOUT.
  */
-zero_result off_slots_void_older(struct off_slots *slots, struct base_error *error);
+zero_result off_tilefile_void_older(struct off_tilefile *tilefile, struct base_error *error);
 
 /** Before tiles are written: the same where the current record does not count, and what is written
  * would damage one that may. Once; elsewhere nothing. */
-zero_result off_slots_give_up(struct off_slots *slots, struct base_error *error);
+zero_result off_tilefile_give_up(struct off_tilefile *tilefile, struct base_error *error);
 
 /** The file, for reads and writes. */
-const struct off_file *off_slots_file(const struct off_slots *slots);
+const struct off_file *off_tilefile_file(const struct off_tilefile *tilefile);
 
 /** Where a tile's current contents are, and where its next ones go. Multiples of 4,096, as is the
  * room behind them. */
-uint64_t off_slots_place(const struct off_slots *slots, size_t tile);
-uint64_t off_slots_next_place(const struct off_slots *slots, size_t tile);
+uint64_t off_tilefile_place(const struct off_tilefile *tilefile, size_t tile);
+uint64_t off_tilefile_next_place(const struct off_tilefile *tilefile, size_t tile);
 
 /** Bytes of a tile, and of its room. */
-size_t off_slots_tile_bytes(const struct off_slots *slots, size_t tile);
-size_t off_slots_room(const struct off_slots *slots, size_t tile);
+size_t off_tilefile_tile_bytes(const struct off_tilefile *tilefile, size_t tile);
+size_t off_tilefile_room(const struct off_tilefile *tilefile, size_t tile);
 
 /** Whether a tile has contents: after its first record. */
-bool off_slots_has(const struct off_slots *slots, size_t tile);
+bool off_tilefile_has(const struct off_tilefile *tilefile, size_t tile);
 
 /** Bytes that its current contents have in the file: those of the tile, or fewer, if somebody has
  * made them fewer. 0 without contents. */
-size_t off_slots_stored(const struct off_slots *slots, size_t tile);
+size_t off_tilefile_stored(const struct off_tilefile *tilefile, size_t tile);
 
 /** Notes what is about to be written, or has been, to a tile's next place: `bytes` bytes, at most
  * those of the tile. */
-void off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
+void off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                        size_t bytes);
 
 /**
  * The first tile from `from` on whose second place nobody has written to since the file was
  * created, the number of tiles if there is none; where that place is; and that it has been written
  * to. Nothing current or recorded is there before.
  */
-size_t off_slots_unfilled(const struct off_slots *slots, size_t from);
-uint64_t off_slots_fill_place(const struct off_slots *slots, size_t tile);
-void off_slots_filled(struct off_slots *slots, size_t tile);
+size_t off_tilefile_unfilled(const struct off_tilefile *tilefile, size_t from);
+uint64_t off_tilefile_fill_place(const struct off_tilefile *tilefile, size_t tile);
+void off_tilefile_filled(struct off_tilefile *tilefile, size_t tile);
 
 /** Contents of a tile that were recorded: to be read when newer ones may be, too, but no later than
  * the first write of the record after the next. */
 struct off_contents {
     uint64_t offset, checksum;
-    size_t stored; /**< off_slots_stored() */
+    size_t stored; /**< off_tilefile_stored() */
 };
-struct off_contents off_slots_recorded(const struct off_slots *slots, size_t tile);
+struct off_contents off_tilefile_recorded(const struct off_tilefile *tilefile, size_t tile);
 
 /** Compares what is stored of them with what was read. Any thread, while others do what they like
- * with the slots. ZERO_E_CORRUPT as of off_slots_check(). */
-zero_result off_slots_check_recorded(const struct off_slots *slots, size_t tile,
-                                     const struct off_contents *contents, const void *stored,
-                                     struct base_error *error);
+ * with the tile file. ZERO_E_CORRUPT as of off_tilefile_check(). */
+zero_result off_tilefile_check_recorded(const struct off_tilefile *tilefile, size_t tile,
+                                        const struct off_contents *contents, const void *stored,
+                                        struct base_error *error);
 
-/** Compares the off_slots_stored() bytes that were read from a tile's current place.
+/** Compares the off_tilefile_stored() bytes that were read from a tile's current place.
  * ZERO_E_CORRUPT names file, offset and tile. */
-zero_result off_slots_check(const struct off_slots *slots, size_t tile, const void *stored,
-                            struct base_error *error);
+zero_result off_tilefile_check(const struct off_tilefile *tilefile, size_t tile, const void *stored,
+                               struct base_error *error);
 
 /**
  * Makes what was written since the last record current, with `step` and a payload of at most the
@@ -164,15 +167,15 @@ zero_result off_slots_check(const struct off_slots *slots, size_t tile, const vo
  * ZERO_E_TIMEOUT: what was current before still is, but nothing may be written any more: whether
  * the record counts finds out who opens the file next. ZERO_E_INVALID: in_place.
  */
-zero_result off_slots_record(struct off_slots *slots, uint64_t step, const void *payload,
-                             size_t bytes, struct base_error *error);
+zero_result off_tilefile_record(struct off_tilefile *tilefile, uint64_t step, const void *payload,
+                                size_t bytes, struct base_error *error);
 
 /** Forgets what was written since the last record. */
-void off_slots_abandon(struct off_slots *slots);
+void off_tilefile_abandon(struct off_tilefile *tilefile);
 
 /** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
  * forgotten. In a forked child the file stays, and stays locked. With blocking calls it is their
  * last call that does this, or who has seen them end: before that a record may be under way. */
-void off_slots_close(struct off_slots *slots, bool remove);
+void off_tilefile_close(struct off_tilefile *tilefile, bool remove);
 
 #endif

@@ -7,11 +7,11 @@
 
 #include "offload/tilefile.h"
 
-enum { OFF_SLOTS_PLACES = 2, OFF_SLOTS_RECORDS = 2, OFF_SLOTS_PAGE = 4096 };
+enum { OFF_TILEFILE_PLACES = 2, OFF_TILEFILE_RECORDS = 2, OFF_TILEFILE_PAGE = 4096 };
 
 /** What a record begins with. */
-#define OFF_SLOTS_MAGIC "zeroslot"
-enum { OFF_SLOTS_FORMAT = 2 };
+#define OFF_TILEFILE_MAGIC "zeroslot"
+enum { OFF_TILEFILE_FORMAT = 2 };
 
 /** A record begins with it; the payload and an entry for each tile follow. */
 struct off_record_head {
@@ -41,7 +41,7 @@ struct off_tile_state {
     struct off_record_entry now, next;
 };
 
-struct off_slots {
+struct off_tilefile {
     struct off_file file;
     uint64_t file_bytes;
     bool created, durable, in_place, unchecked;
@@ -59,25 +59,25 @@ struct off_slots {
     struct off_found_record {
         int number;
         uint64_t sequence, step;
-    } found[OFF_SLOTS_RECORDS]; /**< when the file was opened; newest first */
+    } found[OFF_TILEFILE_RECORDS]; /**< when the file was opened; newest first */
     int found_count;
-    uint64_t torn[OFF_SLOTS_RECORDS]; /**< offsets of what was no whole record then */
+    uint64_t torn[OFF_TILEFILE_RECORDS]; /**< offsets of what was no whole record then */
     int torn_count;
 };
 
 /** The next multiple of a page. */
-static inline size_t off_slots_round_up(size_t bytes)
+static inline size_t off_tilefile_round_up(size_t bytes)
 {
-    return (bytes + OFF_SLOTS_PAGE - 1) / OFF_SLOTS_PAGE * OFF_SLOTS_PAGE;
+    return (bytes + OFF_TILEFILE_PAGE - 1) / OFF_TILEFILE_PAGE * OFF_TILEFILE_PAGE;
 }
 
 /** Bytes of the room of a record; 0 in place. Pure. */
-size_t off_slots_record_room(const struct off_slots_config *config);
+size_t off_tilefile_record_room(const struct off_tilefile_config *config);
 
 /** Whether a record of this step would be come back to. */
-bool off_slots_step_counts(const struct off_slots *slots, uint64_t step);
+bool off_tilefile_step_counts(const struct off_tilefile *tilefile, uint64_t step);
 
 /** Reads both records of a file that was just opened, and finds the newest whole one. */
-zero_result off_slots_find_records(struct off_slots *slots, struct base_error *error);
+zero_result off_tilefile_find_records(struct off_tilefile *tilefile, struct base_error *error);
 
 #endif

@@ -38,7 +38,7 @@ enum { RAW_MEMORY = BUFFERS * NEAR_TILE };
 
 // A stream over tiles.
 struct state {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     struct off_stream *stream;
     double share; // of tiles' bytes that are written
     uint64_t step;
@@ -121,7 +121,7 @@ static double pass_of(struct work *work, struct state *state)
         work->order[i] = state->step % 2 ? TILES - 1 - i : i;
     pass_over(work, state, TILES);
     state->step++;
-    if (off_slots_record(state->slots, state->step, NULL, 0, &error))
+    if (off_tilefile_record(state->tilefile, state->step, NULL, 0, &error))
         fail(error.message);
     return bench_now() - begin;
 }
@@ -152,7 +152,7 @@ static double two_encoded(void *user)
 // Of a tile's two places the one that has nothing current.
 static size_t free_place(const struct work *work, const struct state *state)
 {
-    return (off_slots_next_place(state->slots, 0) - work->head_bytes) / TILE_BYTES;
+    return (off_tilefile_next_place(state->tilefile, 0) - work->head_bytes) / TILE_BYTES;
 }
 
 // One place a tile, nothing verified: in the places that the state leaves free.
@@ -413,12 +413,12 @@ static struct eng_piece_run runs[TILES];
 static const struct eng_tiles tiles = {.pieces = &whole, .of_tile = runs, .count = TILES};
 
 // The file of the states, in which each tile has two places.
-static struct off_slots_config slots_config(const struct work *work)
+static struct off_tilefile_config tilefile_config(const struct work *work)
 {
     static size_t bytes[TILES];
     for (size_t i = 0; i < TILES; i++)
         bytes[i] = TILE_BYTES;
-    return (struct off_slots_config){.path = work->path, .tiles = TILES, .tile_bytes = bytes};
+    return (struct off_tilefile_config){.path = work->path, .tiles = TILES, .tile_bytes = bytes};
 }
 
 static void open_stream(struct state *state, size_t count, const struct off_codec *codec)
@@ -428,7 +428,7 @@ static void open_stream(struct state *state, size_t count, const struct off_code
         .engine = &off_engine_uring,
         .transfer_bytes = ENG_TRANSFER_BYTES,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
-        .slots = state->slots,
+        .tilefile = state->tilefile,
         .tiles = count,
         .buffers = BUFFERS,
         .timeout_s = 60,
@@ -444,12 +444,12 @@ static void open_stream(struct state *state, size_t count, const struct off_code
 static void open_state(const struct work *work, struct state *state, const struct off_codec *codec)
 {
     struct base_error error = {.result = ZERO_OK};
-    const struct off_slots_config slots = slots_config(work);
+    const struct off_tilefile_config tilefile = tilefile_config(work);
     int recorded;
     for (size_t i = 0; i < TILES; i++)
         runs[i].count = 1;
-    if (off_slots_open(&state->slots, &slots, &recorded, &error) ||
-        off_slots_clear(state->slots, &error))
+    if (off_tilefile_open(&state->tilefile, &tilefile, &recorded, &error) ||
+        off_tilefile_clear(state->tilefile, &error))
         fail(error.message);
     open_stream(state, TILES, codec);
 }
@@ -460,23 +460,23 @@ static void open_in_place(struct work *work)
 {
     static size_t bytes[PLACES];
     struct base_error error = {.result = ZERO_OK};
-    const struct off_slots_config states = slots_config(work);
+    const struct off_tilefile_config states = tilefile_config(work);
     char name[64];
     int recorded;
-    work->head_bytes = off_slots_file_bytes(&states) - (size_t)2 * TILES * TILE_BYTES;
+    work->head_bytes = off_tilefile_file_bytes(&states) - (size_t)2 * TILES * TILE_BYTES;
     bytes[0] = work->head_bytes;
     for (size_t i = 0; i < 2 * TILES; i++)
         bytes[1 + i] = TILE_BYTES;
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = work->directory,
         .tiles = PLACES,
         .tile_bytes = bytes,
         .in_place = true,
         .unchecked = true,
     };
-    if (off_slots_open(&work->in_place.slots, &config, &recorded, &error))
+    if (off_tilefile_open(&work->in_place.tilefile, &config, &recorded, &error))
         fail(error.message);
-    snprintf(name, sizeof name, "/proc/self/fd/%d", off_slots_file(work->in_place.slots)->fd);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", off_tilefile_file(work->in_place.tilefile)->fd);
     unlink(work->path); // which a run that was interrupted has left
     if (linkat(AT_FDCWD, name, AT_FDCWD, work->path, AT_SYMLINK_FOLLOW) != 0)
         fail_errno("cannot give a file its name");
@@ -524,12 +524,12 @@ static void write_part(const struct work *work, struct made_file *file)
 // turns, and what is compared closely uses the same places of the same file.
 static void make_files(struct work *work)
 {
-    const struct off_slots_config slots = slots_config(work);
+    const struct off_tilefile_config tilefile = tilefile_config(work);
     open_in_place(work);
     work->tiles_fd = open_direct(work->path, 0);
     work->raw_fd = open_direct(work->raw_path, O_CREAT | O_TRUNC);
     unlink(work->raw_path);
-    struct made_file tiled = {work->tiles_fd, off_slots_file_bytes(&slots), 0};
+    struct made_file tiled = {work->tiles_fd, off_tilefile_file_bytes(&tilefile), 0};
     struct made_file raw = {work->raw_fd, 2 * (size_t)RAW_WRITES, 0};
     while (tiled.at < tiled.bytes || raw.at < raw.bytes) {
         write_part(work, &tiled);
@@ -542,9 +542,9 @@ static void make_files(struct work *work)
 static void close_state(struct state *state, bool remove)
 {
     off_stream_destroy(state->stream);
-    off_slots_close(state->slots, remove);
+    off_tilefile_close(state->tilefile, remove);
     state->stream = NULL;
-    state->slots = NULL;
+    state->tilefile = NULL;
 }
 
 static bool wants(const struct work *work, char letter)

@@ -80,7 +80,7 @@ static void a_file_needs_room(void **state)
     int left = TEST_PART, failures = 0;
     for (;; left += 16 * TEST_STRIDE, failures++) {
         open_with_little_room(&tiles, &config, left, failures % 2 ? "state of another job" : NULL);
-        if (tiles.slots)
+        if (tiles.tilefile)
             break;
     }
     assert_true(failures > 0);

@@ -64,7 +64,7 @@ enum gate {
 
 // A rank's. What is read where, and what is written over.
 static struct watch {
-    const struct off_slots *slots;
+    const struct off_tilefile *tilefile;
     size_t training, first_shut, distance;
     uint64_t place[MOST_TILES]; // of the tile that is saved
     bool over[MOST_TILES];      // that was written to since
@@ -81,14 +81,16 @@ static size_t begun; // reads, of all ranks
 
 void __real_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move);
 void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move);
-zero_result __real_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
-                                            const struct off_contents *contents, const void *stored,
-                                            struct base_error *error);
-zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
-                                            const struct off_contents *contents, const void *stored,
-                                            struct base_error *error);
-void __real_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
-void __wrap_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes);
+zero_result __real_off_tilefile_check_recorded(const struct off_tilefile *tilefile, size_t tile,
+                                               const struct off_contents *contents,
+                                               const void *stored, struct base_error *error);
+zero_result __wrap_off_tilefile_check_recorded(const struct off_tilefile *tilefile, size_t tile,
+                                               const struct off_contents *contents,
+                                               const void *stored, struct base_error *error);
+void __real_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                               size_t bytes);
+void __wrap_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                               size_t bytes);
 
 void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move)
 {
@@ -99,10 +101,10 @@ void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *m
     __real_off_tile_io_start(tile_io, move);
 }
 
-static struct watch *watch_of(const struct off_slots *slots)
+static struct watch *watch_of(const struct off_tilefile *tilefile)
 {
     for (int r = 0; r < MOST_RANKS; r++)
-        if (watches[r].slots == slots)
+        if (watches[r].tilefile == tilefile)
             return &watches[r];
     return NULL;
 }
@@ -144,13 +146,13 @@ static void wait_at_the_gate(struct watch *watch, size_t tile)
     pause_a_little();
 }
 
-zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_t tile,
-                                            const struct off_contents *contents, const void *stored,
-                                            struct base_error *error)
+zero_result __wrap_off_tilefile_check_recorded(const struct off_tilefile *tilefile, size_t tile,
+                                               const struct off_contents *contents,
+                                               const void *stored, struct base_error *error)
 {
     bool breaks = false;
     pthread_mutex_lock(&mutex);
-    struct watch *watch = watch_of(slots);
+    struct watch *watch = watch_of(tilefile);
     if (watch) {
         wait_at_the_gate(watch, tile);
         breaks = watch->gate == BROKEN;
@@ -161,19 +163,20 @@ zero_result __wrap_off_slots_check_recorded(const struct off_slots *slots, size_
     }
     pthread_mutex_unlock(&mutex);
     return breaks ? zero_fail(error, ZERO_E_IO, "tile %zu is not let through", tile)
-                  : __real_off_slots_check_recorded(slots, tile, contents, stored, error);
+                  : __real_off_tilefile_check_recorded(tilefile, tile, contents, stored, error);
 }
 
-void __wrap_off_slots_wrote(struct off_slots *slots, size_t tile, const void *stored, size_t bytes)
+void __wrap_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                               size_t bytes)
 {
     pthread_mutex_lock(&mutex);
-    struct watch *watch = watch_of(slots);
-    if (watch && watch->place[tile] == off_slots_next_place(slots, tile)) {
+    struct watch *watch = watch_of(tilefile);
+    if (watch && watch->place[tile] == off_tilefile_next_place(tilefile, tile)) {
         watch->over[tile] = true;
         pthread_cond_broadcast(&news);
     }
     pthread_mutex_unlock(&mutex);
-    __real_off_slots_wrote(slots, tile, stored, bytes);
+    __real_off_tilefile_wrote(tilefile, tile, stored, bytes);
 }
 
 static void set_gate(struct watch *watch, enum gate gate)
@@ -192,13 +195,14 @@ static struct watch *begin_watch(const struct team_rank *rank, const struct job 
     const struct eng_tier *tier = rank->z->tier;
     struct watch *watch = &watches[rank->rank];
     pthread_mutex_lock(&mutex);
-    *watch = (struct watch){.slots = tier->slots, .training = tier->tiles.training, .gate = SHUT};
+    *watch =
+        (struct watch){.tilefile = tier->tilefile, .training = tier->tiles.training, .gate = SHUT};
     watch->distance = AT_A_TIME + (size_t)(BLOCK_BYTES / job->tile);
     if (job->announced && job->params) // groups go up, and down in each of them
         watch->distance += tier->tiles.in_group;
     watch->first_shut = job->half ? tier->tiles.training / 2 : 0;
     for (size_t tile = 0; tile < tier->tiles.count; tile++)
-        watch->place[tile] = off_slots_place(tier->slots, tile);
+        watch->place[tile] = off_tilefile_place(tier->tilefile, tile);
     pthread_mutex_unlock(&mutex);
     return watch;
 }

@@ -43,9 +43,9 @@ static void create(double timeout_s)
 // The last call, which comes behind all others.
 static void note_end(void *user)
 {
-    struct off_slots *slots = user;
+    struct off_tilefile *tilefile = user;
     atomic_store(&ended, 1 + (under_way == 0));
-    off_slots_close(slots, true);
+    off_tilefile_close(tilefile, true);
 }
 
 static void wait_for_the_end(void)
@@ -55,10 +55,10 @@ static void wait_for_the_end(void)
     assert_int_equal(ended, 2);
 }
 
-static zero_result end(struct off_slots *slots)
+static zero_result end(struct off_tilefile *tilefile)
 {
     base_error_clear(&failure);
-    return off_blocking_calls_end(blocking_calls, note_end, slots, &failure);
+    return off_blocking_calls_end(blocking_calls, note_end, tilefile, &failure);
 }
 
 struct order {
@@ -155,13 +155,13 @@ static void what_hangs_is_told(void **state)
 static void an_end_that_hangs_is_told(void **state)
 {
     (void)state;
-    const struct off_slots_config config = {.path = temporary_path(&temporary, "slots")};
-    struct off_slots *slots;
+    const struct off_tilefile_config config = {.path = temporary_path(&temporary, "slots")};
+    struct off_tilefile *tilefile;
     int recorded;
     create(0.2);
-    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
+    assert_int_equal(off_tilefile_open(&tilefile, &config, &recorded, &failure), ZERO_OK);
     assert_int_equal(base_fault_set("io.unlink:hang@1", NULL), ZERO_OK);
-    assert_int_equal(end(slots), ZERO_E_TIMEOUT);
+    assert_int_equal(end(tilefile), ZERO_E_TIMEOUT);
     assert_non_null(strstr(failure.message, "has not come back for 0.2 s"));
     base_fault_set(NULL, NULL);
     while (temporary_entries(&temporary) > 0)
@@ -184,40 +184,40 @@ static void a_thread_that_cannot_be_had_is_told(void **state)
 static const size_t tile_bytes[] = {5000, 4096};
 
 // A file with a record, opened again: nothing is asked of its blocking calls but what hangs.
-static struct off_slots *open_recorded(bool durable)
+static struct off_tilefile *open_recorded(bool durable)
 {
-    struct off_slots_config config = {
+    struct off_tilefile_config config = {
         .path = temporary_path(&temporary, "slots"),
         .tiles = 2,
         .tile_bytes = tile_bytes,
         .durable = durable, // then a flush comes first
     };
     static unsigned char tile[8192];
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     int recorded;
-    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
-    off_slots_wrote(slots, 0, tile, tile_bytes[0]);
-    assert_int_equal(off_slots_record(slots, 1, NULL, 0, &failure), ZERO_OK);
-    off_slots_close(slots, false);
+    assert_int_equal(off_tilefile_open(&tilefile, &config, &recorded, &failure), ZERO_OK);
+    off_tilefile_wrote(tilefile, 0, tile, tile_bytes[0]);
+    assert_int_equal(off_tilefile_record(tilefile, 1, NULL, 0, &failure), ZERO_OK);
+    off_tilefile_close(tilefile, false);
     create(0.2);
     config.blocking_calls = blocking_calls;
-    assert_int_equal(off_slots_open(&slots, &config, &recorded, &failure), ZERO_OK);
+    assert_int_equal(off_tilefile_open(&tilefile, &config, &recorded, &failure), ZERO_OK);
     assert_int_equal(recorded, 1);
-    return slots;
+    return tilefile;
 }
 
 enum what { WRITES, FLUSHES, RECOVERS, CLEARS, KINDS };
 
-static zero_result do_it(struct off_slots *slots, enum what what, void *memory)
+static zero_result do_it(struct off_tilefile *tilefile, enum what what, void *memory)
 {
     size_t bytes;
     switch (what) {
     case RECOVERS:
-        return off_slots_recover(slots, 0, memory, &bytes, &failure);
+        return off_tilefile_recover(tilefile, 0, memory, &bytes, &failure);
     case CLEARS:
-        return off_slots_clear(slots, &failure);
+        return off_tilefile_clear(tilefile, &failure);
     default:
-        return off_slots_record(slots, 2, NULL, 0, &failure);
+        return off_tilefile_record(tilefile, 2, NULL, 0, &failure);
     }
 }
 
@@ -234,14 +234,14 @@ static void slots_that_hang_are_told(void **state)
     };
     static unsigned char memory[8192];
     for (enum what what = WRITES; what < KINDS; what++) {
-        struct off_slots *slots = open_recorded(what == FLUSHES);
+        struct off_tilefile *tilefile = open_recorded(what == FLUSHES);
         ended = 0;
         base_error_clear(&failure);
         assert_int_equal(base_fault_set(hangs[what].fault, NULL), ZERO_OK);
-        assert_int_equal(do_it(slots, what, memory), ZERO_E_TIMEOUT);
+        assert_int_equal(do_it(tilefile, what, memory), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, hangs[what].words));
         assert_non_null(strstr(failure.message, "has not come back for 0.2 s"));
-        assert_int_equal(end(slots), ZERO_E_TIMEOUT);
+        assert_int_equal(end(tilefile), ZERO_E_TIMEOUT);
         base_fault_set(NULL, NULL);
         wait_for_the_end();
         while (temporary_entries(&temporary) > 0)

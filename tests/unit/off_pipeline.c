@@ -44,9 +44,9 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
                      tiles_ways[way % TILES_WAYS].encode);
     // What is stored of a tile is all of it, or fewer pages.
     for (size_t i = 0; i < TILES; i++) {
-        const size_t stored = off_slots_stored(tiles.slots, i);
+        const size_t stored = off_tilefile_stored(tiles.tilefile, i);
         assert_true(stored == tiles_bytes(i) ||
-                    off_slots_room_for(stored) < off_slots_room(tiles.slots, i));
+                    off_tilefile_room_for(stored) < off_tilefile_room(tiles.tilefile, i));
     }
     // Another process goes on from there, in another way.
     tiles_close(&tiles, false);
@@ -110,8 +110,8 @@ static void nothing_lies_behind_encoded_tiles(void **state)
     steps(3);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
     for (size_t i = 0; i < TILES; i++) {
-        const size_t stored = off_slots_stored(tiles.slots, i), used = stored % sizeof page;
-        const uint64_t end = off_slots_place(tiles.slots, i) + stored;
+        const size_t stored = off_tilefile_stored(tiles.tilefile, i), used = stored % sizeof page;
+        const uint64_t end = off_tilefile_place(tiles.tilefile, i) + stored;
         if (stored == tiles_bytes(i) || used == 0)
             continue;
         assert_int_equal(pread(fd, page, sizeof page, (off_t)(end - used)), sizeof page);
@@ -148,24 +148,24 @@ static void the_step_before_is_there(void **state)
     size_t bytes[TILES];
     for (size_t i = 0; i < TILES; i++)
         bytes[i] = tiles_bytes(i);
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = temporary_path(&temporary, "slots"),
         .identity = {17, 4},
         .tiles = TILES,
         .tile_bytes = bytes,
         .payload_bytes = PAYLOAD_BYTES,
     };
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     int recorded;
     char payload[PAYLOAD_BYTES];
     size_t payload_bytes;
-    ok(off_slots_open(&slots, &config, &recorded, &failure));
+    ok(off_tilefile_open(&tilefile, &config, &recorded, &failure));
     assert_int_equal(recorded, 2);
-    assert_int_equal(off_slots_step(slots, 0), 5);
-    assert_int_equal(off_slots_step(slots, 1), 4);
-    ok(off_slots_recover(slots, 1, payload, &payload_bytes, &failure));
+    assert_int_equal(off_tilefile_step(tilefile, 0), 5);
+    assert_int_equal(off_tilefile_step(tilefile, 1), 4);
+    ok(off_tilefile_recover(tilefile, 1, payload, &payload_bytes, &failure));
     assert_int_equal(payload_bytes, 4);
-    off_slots_close(slots, false);
+    off_tilefile_close(tilefile, false);
 
     open_in_way(&off_engine_threads, 4); // the newer one is void
     assert_int_equal(tiles.step, 4);
@@ -174,11 +174,11 @@ static void the_step_before_is_there(void **state)
     tiles_close(&tiles, false);
 
     // Another identity finds nothing.
-    struct off_slots_config stranger = config;
+    struct off_tilefile_config stranger = config;
     stranger.identity[1]++;
-    ok(off_slots_open(&slots, &stranger, &recorded, &failure));
+    ok(off_tilefile_open(&tilefile, &stranger, &recorded, &failure));
     assert_int_equal(recorded, 0);
-    off_slots_close(slots, false);
+    off_tilefile_close(tilefile, false);
     open_in_way(&off_engine_threads, 4);
     assert_int_equal(tiles.step, 7);
     ok(tiles_check(&tiles, &failure));
@@ -204,8 +204,8 @@ static void a_new_beginning_can_be_taken_back(void **state)
     }
     ok(off_stream_end(tiles.stream, &failure));
     assert_int_equal(off_stream_counts(tiles.stream).io.bytes[OFF_READ], 0);
-    ok(off_slots_record(tiles.slots, 0, NULL, 0, &failure));
-    ok(off_slots_recover(tiles.slots, 0, payload, &payload_bytes, &failure));
+    ok(off_tilefile_record(tiles.tilefile, 0, NULL, 0, &failure));
+    ok(off_tilefile_recover(tiles.tilefile, 0, payload, &payload_bytes, &failure));
     off_stream_forget(tiles.stream);
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
@@ -227,9 +227,9 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
         off_stream_put(tiles.stream, &tile, true);
     }
     ok(off_stream_end(tiles.stream, &failure));
-    off_slots_abandon(tiles.slots);
+    off_tilefile_abandon(tiles.tilefile);
     off_stream_forget(tiles.stream);
-    ok(off_slots_record(tiles.slots, 3, "ppp", 3, &failure)); // as a skipped step does
+    ok(off_tilefile_record(tiles.tilefile, 3, "ppp", 3, &failure)); // as a skipped step does
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
     open_in_way(&off_engine_threads, 4);
@@ -271,7 +271,7 @@ static void a_failed_pass_keeps_nothing(void **state)
     assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
     base_fault_set(NULL, NULL);
     base_error_clear(&failure);
-    off_slots_abandon(tiles.slots);
+    off_tilefile_abandon(tiles.tilefile);
     ok(tiles_check(&tiles, &failure));
 }
 
@@ -347,7 +347,8 @@ static void damage_is_found(void **state)
         open_in_way(&off_engine_uring, 3);
         steps(3);
         off_stream_forget(tiles.stream);
-        assert_true(tiles_flip(tiles.slots, tile, off_slots_stored(tiles.slots, tile) - 1));
+        assert_true(
+            tiles_flip(tiles.tilefile, tile, off_tilefile_stored(tiles.tilefile, tile) - 1));
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
         char name[32];
         snprintf(name, sizeof name, "tile %zu, ", tile);
@@ -393,10 +394,10 @@ static void records_that_lie_are_found(void **state)
     way = 1;
     open_in_way(&off_engine_sync, 3);
     steps(2);
-    const size_t stored = off_slots_stored(tiles.slots, TILE);
+    const size_t stored = off_tilefile_stored(tiles.tilefile, TILE);
     assert_true(stored > 4096 && stored < bytes);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
-    const off_t place = (off_t)off_slots_place(tiles.slots, TILE);
+    const off_t place = (off_t)off_tilefile_place(tiles.tilefile, TILE);
     assert_int_equal(pread(fd, first, sizeof first, place), sizeof first);
     close(fd);
     const struct {
@@ -437,7 +438,7 @@ static void encoded_tiles_want_a_codec(void **state)
     steps(2);
     off_stream_destroy(tiles.stream);
     const struct off_stream_config config = {.engine = &off_engine_sync,
-                                             .slots = tiles.slots,
+                                             .tilefile = tiles.tilefile,
                                              .tiles = TILES,
                                              .buffers = 2,
                                              .timeout_s = 60};
@@ -480,7 +481,7 @@ static void a_file_that_is_gone_is_told(void **state)
     open_in_way(&off_engine_uring, 3);
     steps(3);
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
-    assert_int_equal(off_slots_record(tiles.slots, 4, NULL, 0, &failure), ZERO_E_STATE);
+    assert_int_equal(off_tilefile_record(tiles.tilefile, 4, NULL, 0, &failure), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
     tiles_close(&tiles, true);
     open_in_way(&off_engine_uring, 3);
@@ -532,7 +533,7 @@ static void in_place_leaves_nothing(void **state)
         steps(4);
         ok(tiles_check(&tiles, &failure));
         assert_int_equal(temporary_entries(&temporary), 0);
-        assert_int_equal(off_slots_record(tiles.slots, 1, NULL, 0, NULL), ZERO_E_INVALID);
+        assert_int_equal(off_tilefile_record(tiles.tilefile, 1, NULL, 0, NULL), ZERO_E_INVALID);
         tiles_close(&tiles, true);
     }
     assert_int_equal(access(temporary.directory, F_OK), 0);

@@ -100,7 +100,7 @@ static void tiles_that_are_out_are_not_taken_away(void **state)
         off_stream_put(tiles.stream, &other, true);
         if (fails) {
             assert_int_equal(off_stream_end(tiles.stream, NULL), ZERO_E_DEVICE);
-            off_slots_abandon(tiles.slots);
+            off_tilefile_abandon(tiles.tilefile);
         } else {
             tiles_close(&tiles, true);
         }

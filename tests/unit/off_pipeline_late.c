@@ -72,13 +72,13 @@ static void a_late_fill_that_fails_is_told(void **state)
     off_stream_put(tiles.stream, &tile, true); // it is written when all fills are done
     assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
     assert_non_null(strstr(failure.message, "/slots: a place for later: writing"));
-    off_slots_abandon(tiles.slots);
+    off_tilefile_abandon(tiles.tilefile);
     base_error_clear(&failure);
     ok(tiles_step(&tiles, &failure));
     ok(tiles_check(&tiles, &failure));
 }
 
-// A stream over the same slots that handles tiles in another way.
+// A stream over the same tile file that handles tiles in another way.
 static void stream_anew(const struct off_stream_config *config)
 {
     off_stream_destroy(tiles.stream);
@@ -105,7 +105,7 @@ static void a_stuck_write_ends_a_pass(void **state)
     struct off_stream_config config = tiles_stream_config(&as_they_are);
     open_tiles(&as_they_are, &off_engine_sync, 3);
     config.engine = &off_engine_late;
-    config.slots = tiles.slots;
+    config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.timeout_s = 0.1;
     for (int fails = 0; fails < 2; fails++) {
@@ -147,7 +147,7 @@ static void patience_begins_anew(void **state)
     const unsigned credits[OFF_DIRECTIONS] = {1, 1};
     open_tiles(&as_they_are, &off_engine_sync, 2);
     const struct off_tile_queue_config config = {.engine = &off_engine_late,
-                                                 .slots = tiles.slots,
+                                                 .tilefile = tiles.tilefile,
                                                  .tiles = TILES,
                                                  .places = 1,
                                                  .transfer_bytes = 65536,
@@ -192,7 +192,7 @@ static void a_stuck_engine_ends_a_pass(void **state)
     engine.commit = commit_blocked;
     open_tiles(&as_they_are, &off_engine_sync, 3);
     config.engine = &engine;
-    config.slots = tiles.slots;
+    config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.timeout_s = 0.1;
     stream_anew(&config);
@@ -229,7 +229,7 @@ static void helpers_may_be_late(void **state)
     slow.encode = encode_slowly;
     open_tiles(&encoded, &off_engine_sync, 3);
     config.engine = &off_engine_late;
-    config.slots = tiles.slots;
+    config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.codec = &slow;
     stream_anew(&config);
@@ -265,7 +265,7 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
     gate = false;
     open_tiles(&encoded, &off_engine_sync, 2);
     config.engine = &off_engine_sync;
-    config.slots = tiles.slots;
+    config.tilefile = tiles.tilefile;
     config.buffers = 2;
     config.codec = &slow;
     stream_anew(&config);

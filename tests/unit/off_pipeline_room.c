@@ -70,18 +70,18 @@ static void large_places_are_filled_whole(void **state)
     (void)state;
     static unsigned char both[2 * LARGE];
     const size_t bytes = LARGE;
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = temporary_path(&temporary, "slots"), .tiles = 1, .tile_bytes = &bytes};
     struct off_stream_config stream = tiles_stream_config(&tiles_ways[TILES_FILLING + 1]);
     int recorded;
     tiles = (struct tiles){.step = 0};
-    ok(off_slots_open(&tiles.slots, &config, &recorded, &failure));
-    const off_t first = (off_t)(off_slots_fill_place(tiles.slots, 0) - LARGE);
+    ok(off_tilefile_open(&tiles.tilefile, &config, &recorded, &failure));
+    const off_t first = (off_t)(off_tilefile_fill_place(tiles.tilefile, 0) - LARGE);
     const int fd = open(config.path, O_RDWR);
     memset(both, 255, sizeof both);
     assert_int_equal(pwrite(fd, both, sizeof both, first), sizeof both);
     stream.engine = &off_engine_sync;
-    stream.slots = tiles.slots;
+    stream.tilefile = tiles.tilefile;
     stream.tiles = 1;
     stream.buffers = 2;
     ok(off_stream_create(&tiles.stream, &stream, &failure));

@@ -24,7 +24,8 @@ int rig_tear_down(void **state);
 /** Fails the test, with what `failure` says, unless the result is ZERO_OK. */
 void ok(zero_result result);
 
-/** Opens the tiles handled in this way, in file `slots`; records are flushed if `buffers` is odd.
+/** Opens the tiles handled in this way, in file `tilefile`; records are flushed if `buffers` is
+ * odd.
  */
 void open_tiles(const struct tiles_config *handled, const struct off_engine *engine,
                 size_t buffers);

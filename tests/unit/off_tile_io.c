@@ -30,7 +30,7 @@ struct cargo {
 
 static struct temporary temporary;
 static struct base_error failure;
-static struct off_slots *slots;
+static struct off_tilefile *tilefile;
 static struct off_tile_io *tile_io;
 static struct cargo cargos[TILES];
 static unsigned char noise[8192];
@@ -50,9 +50,9 @@ static int set_up(void **state)
 static void close_all(void)
 {
     off_tile_io_destroy(tile_io);
-    off_slots_close(slots, true);
+    off_tilefile_close(tilefile, true);
     tile_io = NULL;
-    slots = NULL;
+    tilefile = NULL;
 }
 
 static atomic_bool blocked, stuck; // engine commits are to be, one is
@@ -77,7 +77,7 @@ static struct off_tile_io_config tile_io_config(const struct off_engine *engine,
 {
     return (struct off_tile_io_config){
         .engine = engine,
-        .slots = slots,
+        .tilefile = tilefile,
         .tiles = TILES,
         .buffers = buffers,
         .transfer_bytes = 65536,
@@ -94,7 +94,7 @@ static void tile_io_anew(const struct off_engine *engine, size_t buffers, double
     ok(off_tile_io_create(&tile_io, &config, &failure));
 }
 
-static void open_slots(bool in_place)
+static void open_tilefile(bool in_place)
 {
     size_t bytes[TILES];
     int recorded;
@@ -102,20 +102,20 @@ static void open_slots(bool in_place)
         bytes[i] = tiles_bytes(i);
         cargos[i] = (struct cargo){.version = 0};
     }
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = in_place ? temporary.directory : temporary_path(&temporary, "slots"),
         .tiles = TILES,
         .tile_bytes = bytes,
         .in_place = in_place,
     };
-    ok(off_slots_open(&slots, &config, &recorded, &failure));
-    ok(off_slots_clear(slots, &failure));
+    ok(off_tilefile_open(&tilefile, &config, &recorded, &failure));
+    ok(off_tilefile_clear(tilefile, &failure));
 }
 
 static void open_all(const struct off_engine *engine, size_t buffers, bool in_place)
 {
     base_error_clear(&failure);
-    open_slots(in_place);
+    open_tilefile(in_place);
     tile_io_anew(engine, buffers, 60);
 }
 
@@ -257,14 +257,14 @@ static void records_make_it_current(void **state)
     open_all(&off_engine_threads, 3, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
-    ok(off_slots_record(slots, 1, NULL, 0, &failure));
+    ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
     start_all(OFF_WRITE, 7);
     end_all(1);
     for (size_t i = 0; i < TILES; i++)
         cargos[i].version--;
     start_all(OFF_READ, 3);
     end_all(1);
-    ok(off_slots_record(slots, 2, NULL, 0, &failure));
+    ok(off_tilefile_record(tilefile, 2, NULL, 0, &failure));
     for (size_t i = 0; i < TILES; i++)
         cargos[i].version++;
     start_all(OFF_READ, 3);
@@ -279,9 +279,9 @@ static void what_was_recorded_is_read(void **state)
     open_all(&off_engine_threads, 3, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
-    ok(off_slots_record(slots, 1, NULL, 0, &failure));
+    ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
     for (size_t i = 0; i < TILES; i++) {
-        recorded[i] = off_slots_recorded(slots, i);
+        recorded[i] = off_tilefile_recorded(tilefile, i);
         recorded[i].checksum++; // who takes them verifies them
     }
     start_all(OFF_WRITE, 7);
@@ -297,7 +297,7 @@ static void what_was_recorded_is_read(void **state)
             cargos[i].version++;
             cargos[i].op.recorded = NULL;
         }
-        ok(newer == 1 ? off_slots_record(slots, 2, NULL, 0, &failure) : ZERO_OK);
+        ok(newer == 1 ? off_tilefile_record(tilefile, 2, NULL, 0, &failure) : ZERO_OK);
     }
     start_all(OFF_READ, 3);
     end_all(1);
@@ -322,9 +322,9 @@ static void a_tile_may_be_one_byte(void **state)
     const size_t bytes = 1;
     int recorded;
     unsigned char byte = 17;
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = temporary.directory, .tiles = 1, .tile_bytes = &bytes, .in_place = true};
-    ok(off_slots_open(&slots, &config, &recorded, &failure));
+    ok(off_tilefile_open(&tilefile, &config, &recorded, &failure));
     struct off_tile_io_config wanted = tile_io_config(&off_engine_uring, 1);
     wanted.tiles = 1;
     ok(off_tile_io_create(&tile_io, &wanted, &failure));
@@ -346,8 +346,8 @@ static void look_again(const struct off_engine *engine, const bool *written)
 {
     tile_io_anew(engine, 1, 60);
     for (size_t i = 0; i < TILES; i++) {
-        assert_true(off_slots_has(slots, i) || !written[i]);
-        if (!off_slots_has(slots, i))
+        assert_true(off_tilefile_has(tilefile, i) || !written[i]);
+        if (!off_tilefile_has(tilefile, i))
             continue;
         base_error_clear(&failure);
         const zero_result result = off_tile_io_wait(tile_io, start(i, OFF_READ), &failure);
@@ -482,12 +482,12 @@ static void damage_is_found(void **state)
         open_all(&off_engine_uring, 3, true);
         start_all(OFF_WRITE, 5);
         end_all(1);
-        assert_true(tiles_flip(slots, tile, tiles_bytes(tile) - 1));
+        assert_true(tiles_flip(tilefile, tile, tiles_bytes(tile) - 1));
         start(tile, OFF_READ);
         assert_int_equal(off_tile_io_wait(tile_io, &cargos[tile].op, &failure), ZERO_E_CORRUPT);
         assert_int_equal(cargos[tile].exchanged, 0);
         snprintf(words, sizeof words, ": tile %zu, %zu bytes at offset %ju, ", tile,
-                 tiles_bytes(tile), (uintmax_t)off_slots_place(slots, tile));
+                 tiles_bytes(tile), (uintmax_t)off_tilefile_place(tilefile, tile));
         assert_non_null(strstr(failure.message, temporary.directory));
         assert_non_null(strstr(failure.message, words));
         close_all();
@@ -532,7 +532,7 @@ static void a_stuck_write_is_told(void **state)
 {
     (void)state;
     for (int fails = 0; fails < 2; fails++) {
-        open_slots(true);
+        open_tilefile(true);
         tile_io_anew(&off_engine_late, 2, 0.1);
         late.never = true;
         struct off_tile_op *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE),
@@ -561,8 +561,8 @@ static void a_stuck_read_is_every_moves_failure(void **state)
     open_all(&off_engine_sync, 2, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
-    ok(off_slots_record(slots, 1, NULL, 0, &failure));
-    const struct off_contents recorded = off_slots_recorded(slots, 0);
+    ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
+    const struct off_contents recorded = off_tilefile_recorded(tilefile, 0);
     tile_io_anew(&off_engine_late, 2, 0.1);
     late.never = late.begun = true; // of the reads the last one is held, too
     cargos[0].op.recorded = &recorded;
@@ -593,7 +593,7 @@ static void a_stuck_engine_is_told(void **state)
     static struct off_engine engine; // until the tile I/O's end
     engine = off_engine_sync;
     engine.commit = commit_blocked;
-    open_slots(true);
+    open_tilefile(true);
     tile_io_anew(&engine, 2, 0.1);
     blocked = true;
     struct off_tile_op *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE), start(2, OFF_WRITE)};
@@ -677,7 +677,7 @@ static void a_stopped_process_is_not_late(void **state)
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
-    open_slots(true);
+    open_tilefile(true);
     tile_io_anew(&off_engine_late, 2, 1.6);
     late.ns = UINT64_C(2300000000); // it goes on after the process does
     assert_int_equal(pipe(told), 0);
@@ -740,7 +740,7 @@ static void what_cannot_be_created_says_why(void **state)
         {"alloc@1", "memory"},  {"alloc@2", "memory"},
         {"alloc@3", "memory"},  {"alloc@4", "memory"},
     };
-    open_slots(true);
+    open_tilefile(true);
     struct off_tile_io_config config = tile_io_config(&off_engine_sync, 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         base_error_clear(&failure);

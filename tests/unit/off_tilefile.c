@@ -40,9 +40,9 @@ static void ok(zero_result result)
 
 static const size_t as_they_were[TILES] = {5000, 4096, 1};
 
-static struct off_slots_config config_of(const size_t *tile_bytes, size_t tiles, size_t payload)
+static struct off_tilefile_config config_of(const size_t *tile_bytes, size_t tiles, size_t payload)
 {
-    return (struct off_slots_config){
+    return (struct off_tilefile_config){
         .path = temporary_path(&temporary, "slots"),
         .identity = {3, 5},
         .tiles = tiles,
@@ -51,42 +51,42 @@ static struct off_slots_config config_of(const size_t *tile_bytes, size_t tiles,
     };
 }
 
-static zero_result open_slots(struct off_slots **slots, const struct off_slots_config *config,
-                              int *recorded)
+static zero_result open_tilefile(struct off_tilefile **tilefile,
+                                 const struct off_tilefile_config *config, int *recorded)
 {
     base_error_clear(&failure);
-    return off_slots_open(slots, config, recorded, &failure);
+    return off_tilefile_open(tilefile, config, recorded, &failure);
 }
 
 // A file with two records.
-static struct off_slots *open_with_records(void)
+static struct off_tilefile *open_with_records(void)
 {
-    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots;
+    const struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
-    ok(open_slots(&slots, &config, &recorded));
-    ok(off_slots_record(slots, 1, "one", 4, &failure));
-    ok(off_slots_record(slots, 2, "two", 4, &failure));
-    return slots;
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    ok(off_tilefile_record(tilefile, 1, "one", 4, &failure));
+    ok(off_tilefile_record(tilefile, 2, "two", 4, &failure));
+    return tilefile;
 }
 
-static void refuses(const struct off_slots_config *config)
+static void refuses(const struct off_tilefile_config *config)
 {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     int recorded;
-    assert_int_equal(open_slots(&slots, config, &recorded), ZERO_E_STATE);
-    assert_null(slots);
+    assert_int_equal(open_tilefile(&tilefile, config, &recorded), ZERO_E_STATE);
+    assert_null(tilefile);
     assert_non_null(strstr(failure.message, "a step of the same job, cut into 3 tiles"));
 }
 
 static void still_has(int records)
 {
-    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots;
+    const struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
-    ok(open_slots(&slots, &config, &recorded));
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, records);
-    off_slots_close(slots, false);
+    off_tilefile_close(tilefile, false);
 }
 
 // Fewer tiles, tiles of other sizes in a file of the same size, and more that is attached.
@@ -94,12 +94,12 @@ static void another_shape_is_refused(void **state)
 {
     (void)state;
     const size_t fewer[] = {9000}, other_sizes[TILES] = {4096, 5000, 1};
-    const struct off_slots_config configs[] = {
+    const struct off_tilefile_config configs[] = {
         config_of(fewer, 1, PAYLOAD),
         config_of(other_sizes, TILES, PAYLOAD),
         config_of(as_they_were, TILES, 50000),
     };
-    off_slots_close(open_with_records(), false);
+    off_tilefile_close(open_with_records(), false);
     for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++)
         refuses(&configs[i]);
     still_has(2);
@@ -110,10 +110,10 @@ static void any_record_is_found(void **state)
 {
     (void)state;
     const size_t fewer[] = {9000};
-    const struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
-    struct off_slots *slots = open_with_records(); // the current one is the second
-    ok(off_slots_void_older(slots, &failure));
-    off_slots_close(slots, false);
+    const struct off_tilefile_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_tilefile *tilefile = open_with_records(); // the current one is the second
+    ok(off_tilefile_void_older(tilefile, &failure));
+    off_tilefile_close(tilefile, false);
     refuses(&config);
     still_has(1);
 }
@@ -145,32 +145,32 @@ static void change_bytes(const off_t *offsets, int count)
 static void damage_is_found(void **state)
 {
     (void)state;
-    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
     const off_t second =
-        (off_t)((off_slots_file_bytes(&config) - 2 * (uint64_t)(8192 + 4096 + 4096)) / 2);
+        (off_t)((off_tilefile_file_bytes(&config) - 2 * (uint64_t)(8192 + 4096 + 4096)) / 2);
     const off_t places[] = {second + 80, 80};
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     uint64_t torn[2];
     int recorded;
-    off_slots_close(open_with_records(), false);
+    off_tilefile_close(open_with_records(), false);
     change_bytes(places, 1);
-    ok(open_slots(&slots, &config, &recorded));
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, 1);
-    assert_int_equal(off_slots_step(slots, 0), 1);
-    assert_int_equal(off_slots_torn(slots, torn), 1);
+    assert_int_equal(off_tilefile_step(tilefile, 0), 1);
+    assert_int_equal(off_tilefile_torn(tilefile, torn), 1);
     assert_int_equal(torn[0], second);
-    off_slots_close(slots, false);
+    off_tilefile_close(tilefile, false);
     change_bytes(places + 1, 1);
-    assert_int_equal(open_slots(&slots, &config, &recorded), ZERO_E_CORRUPT);
+    assert_int_equal(open_tilefile(&tilefile, &config, &recorded), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, "/slots: the record at offset "));
     change_bytes(places, 2);
     still_has(2);
     change_bytes(places, 2);
     config.counts = from_three_on;
-    ok(open_slots(&slots, &config, &recorded));
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, 0);
-    assert_int_equal(off_slots_torn(slots, torn), 2);
-    off_slots_close(slots, true);
+    assert_int_equal(off_tilefile_torn(tilefile, torn), 2);
+    off_tilefile_close(tilefile, true);
 }
 
 // Records at which nobody would come back are not lost.
@@ -178,16 +178,16 @@ static void what_does_not_count_is_no_reason(void **state)
 {
     (void)state;
     const size_t fewer[] = {9000};
-    struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
-    struct off_slots *slots;
+    struct off_tilefile_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
-    off_slots_close(open_with_records(), false);
+    off_tilefile_close(open_with_records(), false);
     config.counts = from_two_on;
     refuses(&config);
     config.counts = from_three_on;
-    ok(open_slots(&slots, &config, &recorded));
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, 0);
-    off_slots_close(slots, true);
+    off_tilefile_close(tilefile, true);
 }
 
 static bool all_but_two(uint64_t step)
@@ -195,20 +195,20 @@ static bool all_but_two(uint64_t step)
     return step != 2;
 }
 
-static void abandon_a_tile(struct off_slots *slots)
+static void abandon_a_tile(struct off_tilefile *tilefile)
 {
-    off_slots_wrote(slots, 0, "", 1);
-    off_slots_abandon(slots);
+    off_tilefile_wrote(tilefile, 0, "", 1);
+    off_tilefile_abandon(tilefile);
 }
 
-static void write_a_tile(struct off_slots *slots)
+static void write_a_tile(struct off_tilefile *tilefile)
 {
-    off_slots_wrote(slots, 0, "", 1);
+    off_tilefile_wrote(tilefile, 0, "", 1);
 }
 
-static void void_older(struct off_slots *slots)
+static void void_older(struct off_tilefile *tilefile)
 {
-    ok(off_slots_void_older(slots, &failure));
+    ok(off_tilefile_void_older(tilefile, &failure));
 }
 
 // Where the second record does not count the third takes its place, and the first stays; unless
@@ -218,28 +218,28 @@ static void what_counts_is_kept(void **state)
     (void)state;
     static const struct {
         uint64_t second, kept;
-        void (*between)(struct off_slots *slots);
+        void (*between)(struct off_tilefile *tilefile);
     } cases[] = {
         {2, 1, NULL},       {2, 2, write_a_tile}, {2, 2, abandon_a_tile},
         {2, 2, void_older}, {5, 5, NULL},
     };
-    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots;
+    struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
     config.counts = all_but_two;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ok(open_slots(&slots, &config, &recorded));
-        ok(off_slots_record(slots, 1, NULL, 0, &failure));
-        ok(off_slots_record(slots, cases[i].second, NULL, 0, &failure));
+        ok(open_tilefile(&tilefile, &config, &recorded));
+        ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
+        ok(off_tilefile_record(tilefile, cases[i].second, NULL, 0, &failure));
         if (cases[i].between)
-            cases[i].between(slots);
-        ok(off_slots_record(slots, 3, NULL, 0, &failure));
-        off_slots_close(slots, false);
-        ok(open_slots(&slots, &config, &recorded));
+            cases[i].between(tilefile);
+        ok(off_tilefile_record(tilefile, 3, NULL, 0, &failure));
+        off_tilefile_close(tilefile, false);
+        ok(open_tilefile(&tilefile, &config, &recorded));
         assert_int_equal(recorded, 2);
-        assert_int_equal(off_slots_step(slots, 0), 3);
-        assert_int_equal(off_slots_step(slots, 1), cases[i].kept);
-        off_slots_close(slots, true);
+        assert_int_equal(off_tilefile_step(tilefile, 0), 3);
+        assert_int_equal(off_tilefile_step(tilefile, 1), cases[i].kept);
+        off_tilefile_close(tilefile, true);
     }
 }
 
@@ -248,23 +248,23 @@ static void what_counts_is_kept(void **state)
 static void what_is_written_over_is_void(void **state)
 {
     (void)state;
-    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots;
+    struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
     config.counts = all_but_two;
     for (uint64_t second = 2; second <= 3; second++) {
-        ok(open_slots(&slots, &config, &recorded));
-        ok(off_slots_give_up(slots, &failure));
-        ok(off_slots_record(slots, 1, NULL, 0, &failure));
-        ok(off_slots_give_up(slots, &failure));
-        ok(off_slots_record(slots, second, NULL, 0, &failure));
-        ok(off_slots_give_up(slots, &failure));
-        write_a_tile(slots);
-        off_slots_close(slots, false);
-        ok(open_slots(&slots, &config, &recorded));
+        ok(open_tilefile(&tilefile, &config, &recorded));
+        ok(off_tilefile_give_up(tilefile, &failure));
+        ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
+        ok(off_tilefile_give_up(tilefile, &failure));
+        ok(off_tilefile_record(tilefile, second, NULL, 0, &failure));
+        ok(off_tilefile_give_up(tilefile, &failure));
+        write_a_tile(tilefile);
+        off_tilefile_close(tilefile, false);
+        ok(open_tilefile(&tilefile, &config, &recorded));
         assert_int_equal(recorded, second == 2 ? 1 : 2);
-        assert_int_equal(off_slots_step(slots, 0), second);
-        off_slots_close(slots, true);
+        assert_int_equal(off_tilefile_step(tilefile, 0), second);
+        off_tilefile_close(tilefile, true);
     }
 }
 
@@ -272,21 +272,21 @@ static void what_is_written_over_is_void(void **state)
 static void what_was_taken_back_is_not_kept(void **state)
 {
     (void)state;
-    struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots;
+    struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile;
     char payload[PAYLOAD];
     size_t bytes;
     int recorded;
     config.counts = all_but_two;
-    ok(open_slots(&slots, &config, &recorded));
-    ok(off_slots_record(slots, 2, NULL, 0, &failure));
-    off_slots_close(slots, false);
-    ok(open_slots(&slots, &config, &recorded));
-    ok(off_slots_recover(slots, 0, payload, &bytes, &failure));
-    ok(off_slots_record(slots, 3, NULL, 0, &failure));
-    ok(off_slots_recover(slots, 0, payload, &bytes, &failure));
-    ok(off_slots_record(slots, 3, NULL, 0, &failure));
-    off_slots_close(slots, false);
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    ok(off_tilefile_record(tilefile, 2, NULL, 0, &failure));
+    off_tilefile_close(tilefile, false);
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    ok(off_tilefile_recover(tilefile, 0, payload, &bytes, &failure));
+    ok(off_tilefile_record(tilefile, 3, NULL, 0, &failure));
+    ok(off_tilefile_recover(tilefile, 0, payload, &bytes, &failure));
+    ok(off_tilefile_record(tilefile, 3, NULL, 0, &failure));
+    off_tilefile_close(tilefile, false);
     still_has(2);
 }
 
@@ -294,14 +294,14 @@ static void another_identity_is_no_reason(void **state)
 {
     (void)state;
     const size_t fewer[] = {9000};
-    struct off_slots_config config = config_of(fewer, 1, PAYLOAD);
-    struct off_slots *slots;
+    struct off_tilefile_config config = config_of(fewer, 1, PAYLOAD);
+    struct off_tilefile *tilefile;
     int recorded;
     config.identity[0]++;
-    off_slots_close(open_with_records(), false);
-    ok(open_slots(&slots, &config, &recorded));
+    off_tilefile_close(open_with_records(), false);
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, 0);
-    off_slots_close(slots, true);
+    off_tilefile_close(tilefile, true);
 }
 
 // It is written and read in several parts.
@@ -309,23 +309,23 @@ static void a_record_may_be_large(void **state)
 {
     (void)state;
     enum { LARGE = (16 << 20) + 4096 };
-    const struct off_slots_config config = config_of(as_they_were, TILES, LARGE);
+    const struct off_tilefile_config config = config_of(as_they_were, TILES, LARGE);
     unsigned char *written = malloc(LARGE), *found = malloc(LARGE);
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     size_t bytes;
     int recorded;
     assert_true(written && found);
     for (size_t i = 0; i < LARGE; i++)
         written[i] = (unsigned char)(i >> 12);
-    ok(open_slots(&slots, &config, &recorded));
-    ok(off_slots_record(slots, 1, written, LARGE, &failure));
-    off_slots_close(slots, false);
-    ok(open_slots(&slots, &config, &recorded));
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    ok(off_tilefile_record(tilefile, 1, written, LARGE, &failure));
+    off_tilefile_close(tilefile, false);
+    ok(open_tilefile(&tilefile, &config, &recorded));
     assert_int_equal(recorded, 1);
-    ok(off_slots_recover(slots, 0, found, &bytes, &failure));
+    ok(off_tilefile_recover(tilefile, 0, found, &bytes, &failure));
     assert_int_equal(bytes, LARGE);
     assert_memory_equal(found, written, LARGE);
-    off_slots_close(slots, true);
+    off_tilefile_close(tilefile, true);
     free(written);
     free(found);
 }
@@ -333,20 +333,20 @@ static void a_record_may_be_large(void **state)
 static void a_child_leaves_the_file_and_its_lock(void **state)
 {
     (void)state;
-    const struct off_slots_config config = config_of(as_they_were, TILES, PAYLOAD);
-    struct off_slots *slots = open_with_records(), *second;
+    const struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    struct off_tilefile *tilefile = open_with_records(), *second;
     int recorded, status;
     const pid_t child = fork();
     if (child == 0) {
-        off_slots_close(slots, true);
+        off_tilefile_close(tilefile, true);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(open_slots(&second, &config, &recorded), ZERO_E_STATE);
+    assert_int_equal(open_tilefile(&second, &config, &recorded), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "another process keeps its state in it"));
-    ok(off_slots_record(slots, 3, NULL, 0, &failure));
-    off_slots_close(slots, true);
+    ok(off_tilefile_record(tilefile, 3, NULL, 0, &failure));
+    off_tilefile_close(tilefile, true);
     assert_int_equal(access(config.path, F_OK), -1);
 }
 

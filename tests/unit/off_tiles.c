@@ -177,7 +177,7 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
     size_t bytes[TILES];
     for (size_t i = 0; i < TILES; i++)
         bytes[i] = tiles_bytes(i);
-    const struct off_slots_config wanted = {
+    const struct off_tilefile_config wanted = {
         .path = config->path,
         .identity = {17, 4},
         .tiles = TILES,
@@ -191,18 +191,18 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
     int recorded;
     char payload[PAYLOAD_BYTES];
     size_t payload_bytes;
-    zero_result result = off_slots_open(&tiles->slots, &wanted, &recorded, error);
+    zero_result result = off_tilefile_open(&tiles->tilefile, &wanted, &recorded, error);
     if (!result && recorded == 0)
-        result = off_slots_clear(tiles->slots, error);
+        result = off_tilefile_clear(tiles->tilefile, error);
     if (!result && recorded > 0) {
-        tiles->step = off_slots_step(tiles->slots, 0);
-        result = off_slots_recover(tiles->slots, 0, payload, &payload_bytes, error);
+        tiles->step = off_tilefile_step(tiles->tilefile, 0);
+        result = off_tilefile_recover(tiles->tilefile, 0, payload, &payload_bytes, error);
         if (!result && (payload_bytes != tiles->step % PAYLOAD_BYTES ||
                         (payload_bytes > 0 && payload[payload_bytes - 1] != 'p')))
             result = zero_fail(error, ZERO_E_INVALID, "a payload of %zu bytes", payload_bytes);
     }
     struct off_stream_config stream = tiles_stream_config(config);
-    stream.slots = tiles->slots;
+    stream.tilefile = tiles->tilefile;
     if (!result && config->device)
         result = fake_device.enter(stream.device_number, error);
     tiles->entered = !result && config->device;
@@ -222,7 +222,7 @@ void tiles_close(struct tiles *tiles, bool remove)
     fake_device.stream_destroy(tiles->device_stream);
     if (tiles->entered)
         fake_device.leave();
-    off_slots_close(tiles->slots, remove);
+    off_tilefile_close(tiles->tilefile, remove);
     *tiles = (struct tiles){.step = 0};
 }
 
@@ -297,9 +297,9 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error)
     memset(payload, 'p', sizeof payload);
     zero_result result = pass(tiles, next, error);
     if (!result && !tiles->in_place)
-        result = off_slots_record(tiles->slots, next, payload, next % PAYLOAD_BYTES, error);
+        result = off_tilefile_record(tiles->tilefile, next, payload, next % PAYLOAD_BYTES, error);
     if (result) {
-        off_slots_abandon(tiles->slots);
+        off_tilefile_abandon(tiles->tilefile);
         off_stream_forget(tiles->stream);
         return result;
     }
@@ -312,12 +312,12 @@ zero_result tiles_check(struct tiles *tiles, struct base_error *error)
     return pass(tiles, tiles->step, error);
 }
 
-bool tiles_flip(const struct off_slots *slots, size_t tile, size_t at)
+bool tiles_flip(const struct off_tilefile *tilefile, size_t tile, size_t at)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", off_slots_file(slots)->fd);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", off_tilefile_file(tilefile)->fd);
     const int fd = open(path, O_RDWR);
-    const off_t offset = (off_t)(off_slots_place(slots, tile) + at);
+    const off_t offset = (off_t)(off_tilefile_place(tilefile, tile) + at);
     unsigned char byte = 0;
     bool done = fd >= 0 && pread(fd, &byte, 1, offset) == 1;
     byte ^= 16;

@@ -19,7 +19,7 @@ struct tiles_work {
 
 /** Slots and a stream over them. */
 struct tiles {
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     struct off_stream *stream;
     size_t order[TILES];
     uint64_t step;
@@ -40,7 +40,7 @@ struct tiles_config {
     bool device; /**< that of fake_device.h */
 };
 
-/** That of the stream, but for the slots and the device's stream. */
+/** That of the stream, but for the tile file and the device's stream. */
 struct off_stream_config tiles_stream_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
@@ -67,6 +67,6 @@ size_t tiles_bytes(size_t tile);
 
 /** Changes a bit of byte `at` of what the file, which may have no name, has of a tile; whether it
  * could. */
-bool tiles_flip(const struct off_slots *slots, size_t tile, size_t at);
+bool tiles_flip(const struct off_tilefile *tilefile, size_t tile, size_t at);
 
 #endif

@@ -93,7 +93,7 @@ void eng_tier_abandon(zero_ctx *z)
 {
     if (!z->tier)
         return;
-    off_slots_abandon(z->tier->slots);
+    off_tilefile_abandon(z->tier->tilefile);
     if (z->tier->stream)
         off_stream_forget(z->tier->stream);
 }
@@ -127,7 +127,7 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
         r = eng_tier_leave_point(z, error);
     // A load that was no good has recorded a beginning, and the step is the record before it.
     if (!r && writes(access))
-        r = off_slots_give_up(tier->slots, error);
+        r = off_tilefile_give_up(tier->tilefile, error);
     if (r || count == 0)
         return r;
     tier->up = true;

@@ -139,7 +139,7 @@ static zero_result record(zero_ctx *z, bool beginning)
         return eng_fail_from(z, &error);
     const size_t bytes = write_payload(z, tier->payload);
     const uint64_t number = number_of(tier->generation + 1, beginning);
-    if (off_slots_record(tier->slots, number, tier->payload, bytes, &error))
+    if (off_tilefile_record(tier->tilefile, number, tier->payload, bytes, &error))
         return eng_fail_from(z, &error);
     tier->generation++;
     return ZERO_OK;
@@ -166,14 +166,14 @@ static struct finding look(const struct eng_tier *tier)
 {
     struct finding found = {.count = (uint64_t)tier->recorded};
     for (int age = 0; age < tier->recorded; age++)
-        found.number[age] = off_slots_step(tier->slots, age);
+        found.number[age] = off_tilefile_step(tier->tilefile, age);
     return found;
 }
 
 /** Its age among the records of the file. */
 static int age_of(const struct eng_tier *tier, uint64_t number)
 {
-    return off_slots_step(tier->slots, 0) == number ? 0 : 1;
+    return off_tilefile_step(tier->tilefile, 0) == number ? 0 : 1;
 }
 
 static bool has(const struct finding *found, uint64_t number)
@@ -233,8 +233,8 @@ static zero_result go_back(struct eng_tier *tier, struct base_error *error)
         recovery->payload = base_calloc(tier->payload_room, 1);
     if (!recovery->payload)
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
-    const zero_result r = off_slots_recover(tier->slots, recovery->age, recovery->payload,
-                                            &recovery->payload_bytes, error);
+    const zero_result r = off_tilefile_recover(tier->tilefile, recovery->age, recovery->payload,
+                                               &recovery->payload_bytes, error);
     if (r)
         return r;
     tier->generation = recovery->generation;
@@ -322,7 +322,7 @@ static void tell_broken(const zero_ctx *z)
 static void tell_torn(const zero_ctx *z)
 {
     uint64_t offsets[2];
-    const int count = off_slots_torn(z->tier->slots, offsets);
+    const int count = off_tilefile_torn(z->tier->tilefile, offsets);
     for (int i = 0; i < count; i++)
         base_logf(&z->log, ZERO_LOG_WARN, "io",
                   "%s: what is at offset %" PRIu64
@@ -340,7 +340,7 @@ static void begin_behind(zero_ctx *z, const struct finding *all, struct base_err
     // A job that died in its first step. Its beginning stays: if this one dies when some ranks have
     // forgotten that step, and some not yet, the next one finds the same again.
     if (!common_record(all, z->config.world, true, &number)) {
-        off_slots_clear(tier->slots, error);
+        off_tilefile_clear(tier->tilefile, error);
         return;
     }
     tier->recovery.age = age_of(tier, number);
@@ -422,7 +422,7 @@ zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error)
                   "at, is given up: %s, and those of the other ranks, are written over",
                   recovery->step, tier->path);
     recovery->found = recovery->broken = false;
-    return off_slots_void_older(tier->slots, error);
+    return off_tilefile_void_older(tier->tilefile, error);
 }
 
 /** Reads the blobs, or, unless `install`, only looks whether they are the ones attached here. */

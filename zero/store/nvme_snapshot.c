@@ -99,7 +99,7 @@ static struct off_tile_io_config tile_io_config(const zero_ctx *z, size_t tiles,
 {
     return (struct off_tile_io_config){
         .engine = off_engine_find(z->config.io),
-        .slots = z->tier ? z->tier->slots : NULL,
+        .tilefile = z->tier ? z->tier->tilefile : NULL,
         .tiles = tiles,
         .buffers = tiles_ahead(tile_bytes),
         .credits = {MOST_AHEAD - 1, 1}, // the other one is lent
@@ -115,7 +115,7 @@ size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
     const struct off_stream_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
     return sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
            places_for(needs->tile_bytes) *
-               (sizeof(struct place) + off_slots_room_for(needs->tile_bytes)) +
+               (sizeof(struct place) + off_tilefile_room_for(needs->tile_bytes)) +
            needs->tiles * (sizeof(struct off_contents) + sizeof(size_t)) +
            CKPT_BLOCK_ELEMENTS * sizeof(float);
 }
@@ -123,7 +123,7 @@ size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
 static zero_result allocate(struct eng_recorded *recorded, const struct eng_tiles *tiles,
                             struct base_error *error)
 {
-    const size_t room = off_slots_room_for(tiles->largest);
+    const size_t room = off_tilefile_room_for(tiles->largest);
     recorded->ahead = tiles_ahead(tiles->largest);
     recorded->place_count = places_for(tiles->largest);
     recorded->contents = base_calloc(tiles->count, sizeof *recorded->contents);
@@ -221,7 +221,7 @@ zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struc
         place->tile = SIZE_MAX;
     }
     for (size_t i = 0; i < tier->tiles.count; i++)
-        recorded->contents[i] = off_slots_recorded(tier->slots, i);
+        recorded->contents[i] = off_tilefile_recorded(tier->tilefile, i);
     recorded->newest = SIZE_MAX;
     recorded->begun = true;
     return ZERO_OK;
@@ -229,7 +229,7 @@ zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struc
 
 size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile)
 {
-    const uint64_t next = off_slots_next_place(z->tier->slots, tile);
+    const uint64_t next = off_tilefile_next_place(z->tier->tilefile, tile);
     return recorded->contents[tile].offset == next ? recorded->blocks[tile] : 0;
 }
 
@@ -243,7 +243,7 @@ static void arrive(void *user, size_t tile, void *stored)
     const struct off_contents *contents = &place->recorded->contents[tile];
     const size_t bytes = tier->tiles.bytes[tile];
     struct base_error damage = {0};
-    if (off_slots_check_recorded(tier->slots, tile, contents, stored, &place->error))
+    if (off_tilefile_check_recorded(tier->tilefile, tile, contents, stored, &place->error))
         return;
     if (contents->stored == bytes)
         memcpy(place->memory, stored, bytes);

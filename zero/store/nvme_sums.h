@@ -54,7 +54,7 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
                            const struct eng_tiles *tiles, struct eng_tier_needs *needs,
                            struct base_error *error);
 
-/** Errors as of off_slots_open(), off_stream_create() and off_tile_io_create(); close follows in
+/** Errors as of off_tilefile_open(), off_stream_create() and off_tile_io_create(); close follows in
  * any case. */
 zero_result eng_sums_open(zero_ctx *z, struct base_error *error);
 void eng_sums_close(struct eng_sums *sums);

@@ -38,7 +38,7 @@ zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placemen
                           error);
 }
 
-/** Passes with `buffers` tiles in memory, but for the slots. */
+/** Passes with `buffers` tiles in memory, but for the tile file. */
 static struct off_stream_config stream_of(const struct eng_config *config,
                                           const struct eng_tiles *tiles, size_t buffers)
 {
@@ -97,17 +97,17 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
                         struct eng_tier_needs *needs)
 {
     struct eng_file_needs *file = &needs->files[ENG_FILE_STATE];
-    const struct off_slots_config slots = {
+    const struct off_tilefile_config tilefile = {
         .tiles = tiles->count,
         .tile_bytes = tiles->bytes,
         .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
     };
-    file->bytes = off_slots_file_bytes(&slots);
+    file->bytes = off_tilefile_file_bytes(&tilefile);
     needs->tables +=
         eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
         (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
-        z->layout.section_count * sizeof(size_t) + slots.payload_bytes + off_slots_memory(&slots) +
-        off_blocking_calls_memory();
+        z->layout.section_count * sizeof(size_t) + tilefile.payload_bytes +
+        off_tilefile_memory(&tilefile) + off_blocking_calls_memory();
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
@@ -195,9 +195,9 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
     if (z->tier)
         eng_tier_disk_io(z->tier, disk);
-    if (z->tier && z->tier->slots) {
+    if (z->tier && z->tier->tilefile) {
         disk->opened = true;
-        disk->direct_unit = off_slots_file(z->tier->slots)->direct_unit;
+        disk->direct_unit = off_tilefile_file(z->tier->tilefile)->direct_unit;
     }
     if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
         return;
@@ -372,9 +372,9 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
     return ZERO_OK;
 }
 
-static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
+static zero_result open_tilefile(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
-    const struct off_slots_config config = {
+    const struct off_tilefile_config config = {
         .path = tier->path,
         .identity = {identify(z, (uint64_t)z->config.rank), tier->job},
         .tiles = tier->tiles.count,
@@ -385,7 +385,7 @@ static zero_result open_slots(const zero_ctx *z, struct eng_tier *tier, struct b
         .blocking_calls = tier->blocking_calls,
     };
     path_of(z, z->config.rank, tier->path);
-    return off_slots_open(&tier->slots, &config, &tier->recorded, error);
+    return off_tilefile_open(&tier->tilefile, &config, &tier->recorded, error);
 }
 
 static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
@@ -396,7 +396,7 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
     if (r || needs.tiles == 0)
         return r;
     struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
-    config.slots = tier->slots;
+    config.tilefile = tier->tilefile;
     tier->buffers = needs.buffers;
     r = off_stream_create(&tier->stream, &config, error);
     if (!r && z->config.streamed)
@@ -417,7 +417,7 @@ zero_result eng_tier_open(zero_ctx *z)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for state on NVMe");
     else if (!allocate(z, tier, &error) &&
              !off_blocking_calls_create(&tier->blocking_calls, z->config.timeout_s, &error) &&
-             !open_slots(z, tier, &error) && !open_stream(z, tier, &error) &&
+             !open_tilefile(z, tier, &error) && !open_stream(z, tier, &error) &&
              !eng_params_open(z, &error))
         eng_sums_open(z, &error);
     zero_result r = eng_agree_on_file(z, &error, "zero_commit");
@@ -437,7 +437,7 @@ static void end(void *user)
     eng_params_close(&tier->params);
     eng_sums_close(&tier->sums);
     eng_recorded_end(tier);
-    off_slots_close(tier->slots, tier->remove);
+    off_tilefile_close(tier->tilefile, tier->remove);
     eng_tiles_free(&tier->tiles);
     base_free(tier->memory);
     base_free(tier->order);

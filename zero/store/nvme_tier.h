@@ -76,7 +76,7 @@ struct eng_tier {
     struct eng_tiles tiles;
     struct off_blocking_calls
         *blocking_calls; /**< whatever touches the file but the stream, from commit to close */
-    struct off_slots *slots;
+    struct off_tilefile *tilefile;
     bool remove;               /**< the file, in the end */
     struct off_stream *stream; /**< NULL: there are no tiles */
     size_t buffers;            /**< of it */

@@ -20,9 +20,10 @@ static size_t at_once(size_t wanted, const struct eng_strips *strips)
     return some > LEAST_BUFFERS ? some : LEAST_BUFFERS;
 }
 
-static struct off_slots_config slots_config(const zero_ctx *z, const struct eng_strips *strips)
+static struct off_tilefile_config tilefile_config(const zero_ctx *z,
+                                                  const struct eng_strips *strips)
 {
-    return (struct off_slots_config){
+    return (struct off_tilefile_config){
         .path = z->config.nvme_dir,
         .tiles = strips->count,
         .tile_bytes = strips->bytes,
@@ -62,21 +63,21 @@ void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
     *tables += eng_strips_bytes(strips, &z->layout, tiles) + (strips->count + 1) * sizeof(size_t);
     if (strips->count == 0)
         return;
-    const struct off_slots_config slots = slots_config(z, strips);
+    const struct off_tilefile_config tilefile = tilefile_config(z, strips);
     const struct off_stream_config stream = stream_config(z, strips, buffers.pass);
     const struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     const struct off_stream_memory pass = off_stream_memory(&stream, strips->largest);
     const struct off_stream_memory moves = off_tile_io_memory(&tile_io, strips->largest);
-    file->bytes += off_slots_file_bytes(&slots);
+    file->bytes += off_tilefile_file_bytes(&tilefile);
     file->memory += pass.buffers + moves.buffers;
-    *tables += off_slots_memory(&slots) + pass.tables + moves.tables;
+    *tables += off_tilefile_memory(&tilefile) + pass.tables + moves.tables;
 }
 
 zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
                                 struct eng_strip_buffers buffers, struct base_error *error)
 {
     const struct eng_strips *strips = &file->strips;
-    const struct off_slots_config slots = slots_config(z, strips);
+    const struct off_tilefile_config tilefile = tilefile_config(z, strips);
     struct off_stream_config stream = stream_config(z, strips, buffers.pass);
     struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     int recorded;
@@ -86,8 +87,8 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
                          strips->count);
     if (strips->count == 0)
         return ZERO_OK;
-    zero_result r = off_slots_open(&file->slots, &slots, &recorded, error);
-    stream.slots = tile_io.slots = file->slots;
+    zero_result r = off_tilefile_open(&file->tilefile, &tilefile, &recorded, error);
+    stream.tilefile = tile_io.tilefile = file->tilefile;
     if (!r)
         r = off_stream_create(&file->stream, &stream, error);
     return r ? r : off_tile_io_create(&file->tile_io, &tile_io, error);
@@ -109,7 +110,7 @@ void eng_strip_file_close(struct eng_strip_file *file)
 {
     off_tile_io_destroy(file->tile_io);
     off_stream_destroy(file->stream);
-    off_slots_close(file->slots, true);
+    off_tilefile_close(file->tilefile, true);
     eng_strips_free(&file->strips);
     base_free(file->order);
 }

@@ -17,7 +17,7 @@
 
 struct eng_strip_file {
     struct eng_strips strips;
-    struct off_slots *slots; /**< NULL, like the two below: there are no strips */
+    struct off_tilefile *tilefile; /**< NULL, like the two below: there are no strips */
     struct off_stream *stream;
     struct off_tile_io *tile_io;
     size_t *order; /**< strips of the pass under way */
@@ -37,7 +37,7 @@ void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
                           const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
                           struct eng_file_needs *file, size_t *tables);
 
-/** Opens the file of file->strips. Errors as of off_slots_open(), off_stream_create() and
+/** Opens the file of file->strips. Errors as of off_tilefile_open(), off_stream_create() and
  * off_tile_io_create(); close follows in any case. */
 zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
                                 struct eng_strip_buffers buffers, struct base_error *error);

@@ -23,7 +23,7 @@ struct eng_strip {
 struct eng_strips {
     struct eng_strip *list;
     size_t count;
-    size_t *bytes;                 /**< of each strip, once more: for off_slots_config */
+    size_t *bytes;                 /**< of each strip, once more: for off_tilefile_config */
     struct eng_piece_run *of_tile; /**< strips that have pieces of each tile; here and below: */
     struct eng_piece_run *of_unit; /**< those that train, parallel to the layout's units, */
     struct eng_piece_run *frozen_of_unit; /**< and those that are frozen */
