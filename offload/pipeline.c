@@ -3,139 +3,141 @@
 #include "base/thread.h"
 #include "offload/pipeline_parts.h"
 
-static void begin(struct off_stream *stream, const size_t *order, size_t count, bool anew)
+static void begin(struct off_pipeline *pipeline, const size_t *order, size_t count, bool anew)
 {
-    pthread_mutex_lock(&stream->mutex);
-    stream->order = order;
-    stream->count = count;
-    stream->anew = anew;
-    stream->fetched = stream->taken = 0;
-    stream->passing = true;
-    stream->failure = stream->next_failure;
-    base_error_clear(&stream->next_failure);
-    off_stream_ask(stream);
-    pthread_mutex_unlock(&stream->mutex);
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->order = order;
+    pipeline->count = count;
+    pipeline->anew = anew;
+    pipeline->fetched = pipeline->taken = 0;
+    pipeline->passing = true;
+    pipeline->failure = pipeline->next_failure;
+    base_error_clear(&pipeline->next_failure);
+    off_pipeline_ask(pipeline);
+    pthread_mutex_unlock(&pipeline->mutex);
 }
 
-void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count)
+void off_pipeline_begin(struct off_pipeline *pipeline, const size_t *order, size_t count)
 {
-    begin(stream, order, count, false);
+    begin(pipeline, order, count, false);
 }
 
-void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_t count)
+void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order, size_t count)
 {
-    begin(stream, order, count, true);
+    begin(pipeline, order, count, true);
 }
 
 // The thread that reads and writes does not come back from there: nobody else would tell.
-static void give_up_engine(struct off_stream *stream)
+static void give_up_engine(struct off_pipeline *pipeline)
 {
     const struct off_request *one = NULL;
     struct base_error failure = {.result = ZERO_OK};
-    for (size_t i = 0; i < stream->buffer_count && !one; i++)
-        if (stream->buffers[i].state == OFF_READING || stream->buffers[i].state == OFF_WRITING)
-            one = &stream->buffers[i].request.request;
-    off_tile_queue_stuck(&stream->queue, one, &stream->failure, &failure);
-    off_stream_give_up(stream, &failure);
+    for (size_t i = 0; i < pipeline->buffer_count && !one; i++)
+        if (pipeline->buffers[i].state == OFF_READING || pipeline->buffers[i].state == OFF_WRITING)
+            one = &pipeline->buffers[i].request.request;
+    off_tile_queue_stuck(&pipeline->queue, one, &pipeline->failure, &failure);
+    off_pipeline_give_up(pipeline, &failure);
 }
 
 // Waits for news while `waits` says so, and counts the time; mutex held.
-static void wait_while(struct off_stream *stream, bool (*waits)(const struct off_stream *stream))
+static void wait_while(struct off_pipeline *pipeline,
+                       bool (*waits)(const struct off_pipeline *pipeline))
 {
-    if (!waits(stream))
+    if (!waits(pipeline))
         return;
     const uint64_t began = base_clock_ns();
     struct off_watch watch = {.takes = 0};
-    while (waits(stream))
-        if (off_tile_queue_await(&stream->queue, &watch, &stream->news, &stream->mutex))
-            give_up_engine(stream);
-    stream->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
+    while (waits(pipeline))
+        if (off_tile_queue_await(&pipeline->queue, &watch, &pipeline->news, &pipeline->mutex))
+            give_up_engine(pipeline);
+    pipeline->counts.waited_s += (double)(base_clock_ns() - began) * 1e-9;
 }
 
-static bool next_is_missing(const struct off_stream *stream)
+static bool next_is_missing(const struct off_pipeline *pipeline)
 {
-    if (stream->failure.result)
+    if (pipeline->failure.result)
         return false;
-    if (stream->taken == stream->fetched)
+    if (pipeline->taken == pipeline->fetched)
         return true;
-    return stream->buffers[stream->buffer_of[stream->order[stream->taken]]].state != OFF_READY;
+    return pipeline->buffers[pipeline->buffer_of[pipeline->order[pipeline->taken]]].state !=
+           OFF_READY;
 }
 
-static void hand_out(struct off_stream *stream, struct off_tile *tile)
+static void hand_out(struct off_pipeline *pipeline, struct off_tile *tile)
 {
     struct base_error failure = {.result = ZERO_OK};
-    const size_t number = stream->order[stream->taken++];
-    struct off_buffer *buffer = &stream->buffers[stream->buffer_of[number]];
-    off_stream_move(stream, buffer, OFF_OUT);
+    const size_t number = pipeline->order[pipeline->taken++];
+    struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[number]];
+    off_pipeline_move(pipeline, buffer, OFF_OUT);
     *tile = (struct off_tile){.number = number,
                               .memory = buffer->there ? buffer->there : buffer->memory};
-    if (off_stream_lend(stream, buffer, &failure)) {
-        off_stream_give_up(stream, &failure);
-        off_stream_ask(stream);
+    if (off_pipeline_lend(pipeline, buffer, &failure)) {
+        off_pipeline_give_up(pipeline, &failure);
+        off_pipeline_ask(pipeline);
     }
 }
 
-zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
-                            struct base_error *error)
+zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *tile,
+                              struct base_error *error)
 {
     zero_result result = ZERO_NOT_FOUND;
-    pthread_mutex_lock(&stream->mutex);
-    if (stream->taken < stream->count) {
-        wait_while(stream, next_is_missing);
-        if (!stream->failure.result)
-            hand_out(stream, tile);
-        result = stream->failure.result;
+    pthread_mutex_lock(&pipeline->mutex);
+    if (pipeline->taken < pipeline->count) {
+        wait_while(pipeline, next_is_missing);
+        if (!pipeline->failure.result)
+            hand_out(pipeline, tile);
+        result = pipeline->failure.result;
         if (result)
-            zero_fail(error, result, "%s", stream->failure.message);
+            zero_fail(error, result, "%s", pipeline->failure.message);
     }
-    pthread_mutex_unlock(&stream->mutex);
+    pthread_mutex_unlock(&pipeline->mutex);
     return result;
 }
 
-bool off_stream_ready(struct off_stream *stream)
+bool off_pipeline_ready(struct off_pipeline *pipeline)
 {
-    pthread_mutex_lock(&stream->mutex);
-    const bool ready = stream->taken == stream->count || !next_is_missing(stream);
-    pthread_mutex_unlock(&stream->mutex);
+    pthread_mutex_lock(&pipeline->mutex);
+    const bool ready = pipeline->taken == pipeline->count || !next_is_missing(pipeline);
+    pthread_mutex_unlock(&pipeline->mutex);
     return ready;
 }
 
 // Whether a tile that is given back waits for a helper that something else will wake soon, as it is
 // being read. To wake one takes the caller's time, and often his processor: that matters if the
 // next tile is there for him. Encoding takes more than that.
-static bool can_wait(const struct off_stream *stream)
+static bool can_wait(const struct off_pipeline *pipeline)
 {
-    if (stream->encode || stream->buffer_count < OFF_ENOUGH_BUFFERS)
+    if (pipeline->encode || pipeline->buffer_count < OFF_ENOUGH_BUFFERS)
         return false;
-    return stream->reading > 0 && stream->taken < stream->count && !next_is_missing(stream);
+    return pipeline->reading > 0 && pipeline->taken < pipeline->count && !next_is_missing(pipeline);
 }
 
-void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed)
+void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile, bool changed)
 {
-    pthread_mutex_lock(&stream->mutex);
-    struct off_buffer *buffer = &stream->buffers[stream->buffer_of[tile->number]];
+    pthread_mutex_lock(&pipeline->mutex);
+    struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[tile->number]];
     struct base_error failure = {.result = ZERO_OK};
-    if (off_stream_copy_out(stream, buffer, changed, &failure))
-        off_stream_give_up(stream, &failure);
+    if (off_pipeline_copy_out(pipeline, buffer, changed, &failure))
+        off_pipeline_give_up(pipeline, &failure);
     if (changed) {
-        stream->busy++;
-        off_stream_move(stream, buffer, OFF_CHANGED);
-        if (!can_wait(stream))
-            pthread_cond_signal(&stream->chores);
+        pipeline->busy++;
+        off_pipeline_move(pipeline, buffer, OFF_CHANGED);
+        if (!can_wait(pipeline))
+            pthread_cond_signal(&pipeline->chores);
     } else {
-        off_stream_move(stream, buffer, OFF_KEPT);
+        off_pipeline_move(pipeline, buffer, OFF_KEPT);
     }
-    if (!changed || stream->helper_count == 0 || stream->failure.result)
-        off_stream_ask(stream);
-    pthread_mutex_unlock(&stream->mutex);
+    if (!changed || pipeline->helper_count == 0 || pipeline->failure.result)
+        off_pipeline_ask(pipeline);
+    pthread_mutex_unlock(&pipeline->mutex);
 }
 
-static bool transfers_are_under_way(const struct off_stream *stream)
+static bool transfers_are_under_way(const struct off_pipeline *pipeline)
 {
-    return stream->busy > 0 && stream->failure.result != ZERO_E_TIMEOUT;
+    return pipeline->busy > 0 && pipeline->failure.result != ZERO_E_TIMEOUT;
 }
 
-// Whether a thread of the stream is at a buffer: it is left to it.
+// Whether a thread of the pipeline is at a buffer: it is left to it.
 static bool is_used(const struct off_buffer *buffer)
 {
     return buffer->state == OFF_READING || buffer->state == OFF_OPENING ||
@@ -143,92 +145,92 @@ static bool is_used(const struct off_buffer *buffer)
 }
 
 // What was read for nobody is kept, if it is worth something.
-static void settle(struct off_stream *stream, bool keep)
+static void settle(struct off_pipeline *pipeline, bool keep)
 {
-    for (size_t i = 0; i < stream->buffer_count; i++) {
-        struct off_buffer *buffer = &stream->buffers[i];
+    for (size_t i = 0; i < pipeline->buffer_count; i++) {
+        struct off_buffer *buffer = &pipeline->buffers[i];
         if (is_used(buffer))
             continue;
-        if (keep && buffer->state == OFF_READY && !stream->anew &&
-            off_tilefile_has(stream->tilefile, buffer->tile))
-            off_stream_move(stream, buffer, OFF_KEPT);
+        if (keep && buffer->state == OFF_READY && !pipeline->anew &&
+            off_tilefile_has(pipeline->tilefile, buffer->tile))
+            off_pipeline_move(pipeline, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
-            off_stream_let_go(stream, buffer);
+            off_pipeline_let_go(pipeline, buffer);
     }
 }
 
-zero_result off_stream_end(struct off_stream *stream, struct base_error *error)
+zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *error)
 {
-    pthread_mutex_lock(&stream->mutex);
-    stream->count = stream->fetched;
-    wait_while(stream, transfers_are_under_way);
-    const zero_result result = stream->failure.result;
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->count = pipeline->fetched;
+    wait_while(pipeline, transfers_are_under_way);
+    const zero_result result = pipeline->failure.result;
     if (result) {
-        zero_fail(error, result, "%s", stream->failure.message);
-        off_stream_await_device(stream); // tiles that are out, too, have their buffers
+        zero_fail(error, result, "%s", pipeline->failure.message);
+        off_pipeline_await_device(pipeline); // tiles that are out, too, have their buffers
     }
     // What is still under way has its buffers: no pass may take them for tiles.
     if (result == ZERO_E_TIMEOUT)
-        stream->next_failure = stream->failure;
-    settle(stream, !result);
-    stream->count = stream->fetched = stream->taken = 0;
-    stream->passing = false;
-    if (stream->fill)
-        off_stream_ask(stream);
-    pthread_mutex_unlock(&stream->mutex);
+        pipeline->next_failure = pipeline->failure;
+    settle(pipeline, !result);
+    pipeline->count = pipeline->fetched = pipeline->taken = 0;
+    pipeline->passing = false;
+    if (pipeline->fill)
+        off_pipeline_ask(pipeline);
+    pthread_mutex_unlock(&pipeline->mutex);
     return result;
 }
 
-void off_stream_encode(struct off_stream *stream, bool encode)
+void off_pipeline_encode(struct off_pipeline *pipeline, bool encode)
 {
-    pthread_mutex_lock(&stream->mutex);
-    stream->encode = encode;
-    pthread_mutex_unlock(&stream->mutex);
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->encode = encode;
+    pthread_mutex_unlock(&pipeline->mutex);
 }
 
-void off_stream_forget(struct off_stream *stream)
+void off_pipeline_forget(struct off_pipeline *pipeline)
 {
-    pthread_mutex_lock(&stream->mutex);
-    settle(stream, false);
-    pthread_mutex_unlock(&stream->mutex);
+    pthread_mutex_lock(&pipeline->mutex);
+    settle(pipeline, false);
+    pthread_mutex_unlock(&pipeline->mutex);
 }
 
-struct off_stream_counts off_stream_counts(const struct off_stream *stream)
+struct off_pipeline_counts off_pipeline_counts(const struct off_pipeline *pipeline)
 {
-    struct off_stream *unlocked = (struct off_stream *)(uintptr_t)stream;
+    struct off_pipeline *unlocked = (struct off_pipeline *)(uintptr_t)pipeline;
     pthread_mutex_lock(&unlocked->mutex);
-    const struct off_stream_counts counts = stream->counts;
+    const struct off_pipeline_counts counts = pipeline->counts;
     pthread_mutex_unlock(&unlocked->mutex);
     return counts;
 }
 
-const struct off_pages *off_stream_pages(const struct off_stream *stream)
+const struct off_pages *off_pipeline_pages(const struct off_pipeline *pipeline)
 {
-    return &stream->queue.pages;
+    return &pipeline->queue.pages;
 }
 
-const struct off_io_use *off_stream_io(const struct off_stream *stream)
+const struct off_io_use *off_pipeline_io(const struct off_pipeline *pipeline)
 {
-    return off_io_use(stream->queue.io);
+    return off_io_use(pipeline->queue.io);
 }
 
 /* ------------------------------------------------------------------ life */
 
-static void stop_threads(struct off_stream *stream)
+static void stop_threads(struct off_pipeline *pipeline)
 {
-    pthread_mutex_lock(&stream->mutex);
-    stream->stop = true;
-    pthread_cond_broadcast(&stream->chores);
-    if (stream->has_thread)
-        off_stream_ask(stream);
-    pthread_mutex_unlock(&stream->mutex);
-    for (unsigned i = 0; i < stream->helper_count && stream->helpers; i++)
-        if (stream->helpers[i].started)
-            pthread_join(stream->helpers[i].thread, NULL);
-    if (stream->has_thread)
-        pthread_join(stream->thread, NULL); // it has destroyed the queue, which was its own
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->stop = true;
+    pthread_cond_broadcast(&pipeline->chores);
+    if (pipeline->has_thread)
+        off_pipeline_ask(pipeline);
+    pthread_mutex_unlock(&pipeline->mutex);
+    for (unsigned i = 0; i < pipeline->helper_count && pipeline->helpers; i++)
+        if (pipeline->helpers[i].started)
+            pthread_join(pipeline->helpers[i].thread, NULL);
+    if (pipeline->has_thread)
+        pthread_join(pipeline->thread, NULL); // it has destroyed the queue, which was its own
     else
-        off_tile_queue_end(&stream->queue);
+        off_tile_queue_end(&pipeline->queue);
 }
 
 static unsigned coder_count(unsigned helpers)
@@ -236,29 +238,29 @@ static unsigned coder_count(unsigned helpers)
     return helpers > 0 ? helpers : 1;
 }
 
-void off_stream_destroy(struct off_stream *stream)
+void off_pipeline_destroy(struct off_pipeline *pipeline)
 {
-    if (!stream)
+    if (!pipeline)
         return;
-    stop_threads(stream);
-    for (unsigned i = 0; i < coder_count(stream->helper_count) && stream->helpers; i++)
-        if (stream->codec)
-            stream->codec->destroy(stream->helpers[i].coder);
-    off_stream_end_copies(stream);
-    off_tile_queue_destroy(&stream->queue);
-    pthread_cond_destroy(&stream->work);
-    pthread_cond_destroy(&stream->chores);
-    pthread_cond_destroy(&stream->news);
-    pthread_mutex_destroy(&stream->mutex);
-    base_free(stream->helpers);
-    base_free(stream->buffers);
-    base_free(stream->spares);
-    base_free(stream->buffer_of);
-    base_free(stream);
+    stop_threads(pipeline);
+    for (unsigned i = 0; i < coder_count(pipeline->helper_count) && pipeline->helpers; i++)
+        if (pipeline->codec)
+            pipeline->codec->destroy(pipeline->helpers[i].coder);
+    off_pipeline_end_copies(pipeline);
+    off_tile_queue_destroy(&pipeline->queue);
+    pthread_cond_destroy(&pipeline->work);
+    pthread_cond_destroy(&pipeline->chores);
+    pthread_cond_destroy(&pipeline->news);
+    pthread_mutex_destroy(&pipeline->mutex);
+    base_free(pipeline->helpers);
+    base_free(pipeline->buffers);
+    base_free(pipeline->spares);
+    base_free(pipeline->buffer_of);
+    base_free(pipeline);
 }
 
 // Tiles that are written at a time, of which large ones are several transfers.
-static size_t most_writing(const struct off_stream_config *config, size_t tile_bytes)
+static size_t most_writing(const struct off_pipeline_config *config, size_t tile_bytes)
 {
     const size_t transfer = config->transfer_bytes ? config->transfer_bytes : OFF_USUAL_TRANSFER;
     const size_t of_tile = tile_bytes > transfer ? (tile_bytes + transfer - 1) / transfer : 1;
@@ -267,7 +269,7 @@ static size_t most_writing(const struct off_stream_config *config, size_t tile_b
 
 // Places beside the buffers': whoever encodes or decodes needs one to do it to, of each buffer one
 // at most.
-static size_t spare_count(const struct off_stream_config *config, size_t tile_bytes)
+static size_t spare_count(const struct off_pipeline_config *config, size_t tile_bytes)
 {
     const size_t encoded = config->encode ? OFF_SPARES + most_writing(config, tile_bytes) : 0;
     const size_t most = coder_count(config->helpers) + encoded;
@@ -276,7 +278,7 @@ static size_t spare_count(const struct off_stream_config *config, size_t tile_by
     return most < config->buffers ? most : config->buffers;
 }
 
-static struct off_tile_queue_config queue_config(const struct off_stream_config *config,
+static struct off_tile_queue_config queue_config(const struct off_pipeline_config *config,
                                                  size_t spares)
 {
     return (struct off_tile_queue_config){
@@ -292,13 +294,13 @@ static struct off_tile_queue_config queue_config(const struct off_stream_config 
 }
 
 // NULL: the caller works on tiles where they are read to.
-static const struct base_device *device_of(const struct off_stream_config *config)
+static const struct base_device *device_of(const struct off_pipeline_config *config)
 {
     return config->device == &base_device_cpu ? NULL : config->device;
 }
 
-struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
-                                           size_t tile_bytes)
+struct off_pipeline_memory off_pipeline_memory(const struct off_pipeline_config *config,
+                                               size_t tile_bytes)
 {
     const size_t spares = spare_count(config, tile_bytes);
     const struct off_tile_queue_config queue = queue_config(config, spares);
@@ -306,17 +308,17 @@ struct off_stream_memory off_stream_memory(const struct off_stream_config *confi
     const struct off_tile_queue_config there = {.places = config->buffers};
     const unsigned coders = coder_count(config->helpers);
     const size_t codec = config->codec ? config->codec->bytes(config->codec_user) : 0;
-    return (struct off_stream_memory){
+    return (struct off_pipeline_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
         .device = device_of(config) ? off_tile_queue_pages(&there, tile_bytes) : 0,
-        .tables = sizeof(struct off_stream) + config->buffers * sizeof(struct off_buffer) +
+        .tables = sizeof(struct off_pipeline) + config->buffers * sizeof(struct off_buffer) +
                   (spares + 1) * sizeof(unsigned char *) + config->tiles * sizeof(int) +
                   coders * (sizeof(struct off_helper) + codec) + io.bytes,
         .threads = 1 + config->helpers + io.threads,
     };
 }
 
-static size_t largest_tile(const struct off_stream_config *config)
+static size_t largest_tile(const struct off_pipeline_config *config)
 {
     size_t largest = 0;
     for (size_t i = 0; i < config->tiles; i++)
@@ -325,56 +327,57 @@ static size_t largest_tile(const struct off_stream_config *config)
     return largest;
 }
 
-static zero_result make_buffers(struct off_stream *stream, const struct off_stream_config *config,
-                                struct base_error *error)
+static zero_result make_buffers(struct off_pipeline *pipeline,
+                                const struct off_pipeline_config *config, struct base_error *error)
 {
     const size_t spares = spare_count(config, largest_tile(config));
     const struct off_tile_queue_config wanted = queue_config(config, spares);
     size_t place = 0;
-    stream->buffers = base_calloc(stream->buffer_count, sizeof *stream->buffers);
-    stream->buffer_of = base_calloc(stream->tiles, sizeof *stream->buffer_of);
-    stream->spares = base_calloc(spares + 1, sizeof *stream->spares);
-    if (!stream->buffers || !stream->buffer_of || !stream->spares)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream of %zu tiles", stream->tiles);
-    for (size_t i = 0; i < stream->tiles; i++)
-        stream->buffer_of[i] = OFF_NOWHERE;
-    const zero_result result = off_tile_queue_create(&stream->queue, &wanted, error);
+    pipeline->buffers = base_calloc(pipeline->buffer_count, sizeof *pipeline->buffers);
+    pipeline->buffer_of = base_calloc(pipeline->tiles, sizeof *pipeline->buffer_of);
+    pipeline->spares = base_calloc(spares + 1, sizeof *pipeline->spares);
+    if (!pipeline->buffers || !pipeline->buffer_of || !pipeline->spares)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a pipeline of %zu tiles",
+                         pipeline->tiles);
+    for (size_t i = 0; i < pipeline->tiles; i++)
+        pipeline->buffer_of[i] = OFF_NOWHERE;
+    const zero_result result = off_tile_queue_create(&pipeline->queue, &wanted, error);
     if (result)
         return result;
-    for (size_t i = 0; i < stream->buffer_count; i++) {
-        stream->buffers[i].memory = off_tile_queue_place(&stream->queue, place++);
-        stream->buffers[i].state = OFF_OUT; // in no list yet
-        off_stream_move(stream, &stream->buffers[i], OFF_FREE);
+    for (size_t i = 0; i < pipeline->buffer_count; i++) {
+        pipeline->buffers[i].memory = off_tile_queue_place(&pipeline->queue, place++);
+        pipeline->buffers[i].state = OFF_OUT; // in no list yet
+        off_pipeline_move(pipeline, &pipeline->buffers[i], OFF_FREE);
     }
-    while (stream->spare_count < spares)
-        stream->spares[stream->spare_count++] = off_tile_queue_place(&stream->queue, place++);
-    stream->nothing = off_tile_queue_place(&stream->queue, place);
-    return off_stream_make_copies(stream, error);
+    while (pipeline->spare_count < spares)
+        pipeline->spares[pipeline->spare_count++] = off_tile_queue_place(&pipeline->queue, place++);
+    pipeline->nothing = off_tile_queue_place(&pipeline->queue, place);
+    return off_pipeline_make_copies(pipeline, error);
 }
 
-static zero_result make_coders(struct off_stream *stream, const struct off_stream_config *config,
-                               struct base_error *error)
+static zero_result make_coders(struct off_pipeline *pipeline,
+                               const struct off_pipeline_config *config, struct base_error *error)
 {
-    const unsigned count = coder_count(stream->helper_count);
+    const unsigned count = coder_count(pipeline->helper_count);
     zero_result result = ZERO_OK;
-    stream->helpers = base_calloc(count, sizeof *stream->helpers);
-    if (!stream->helpers)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %u helpers of a stream", count);
+    pipeline->helpers = base_calloc(count, sizeof *pipeline->helpers);
+    if (!pipeline->helpers)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %u helpers of a pipeline", count);
     for (unsigned i = 0; i < count && !result; i++) {
-        stream->helpers[i].stream = stream;
+        pipeline->helpers[i].pipeline = pipeline;
         if (config->codec)
-            result = config->codec->create(&stream->helpers[i].coder, config->codec_user, error);
+            result = config->codec->create(&pipeline->helpers[i].coder, config->codec_user, error);
     }
     return result;
 }
 
-static zero_result start_threads(struct off_stream *stream, struct base_error *error)
+static zero_result start_threads(struct off_pipeline *pipeline, struct base_error *error)
 {
-    int failed = base_thread_start(&stream->thread, "thread", 0, off_stream_mover, stream);
-    stream->has_thread = failed == 0;
-    for (unsigned i = 0; i < stream->helper_count && failed == 0; i++) {
-        struct off_helper *helper = &stream->helpers[i];
-        failed = base_thread_start(&helper->thread, "thread", 0, off_stream_helper, helper);
+    int failed = base_thread_start(&pipeline->thread, "thread", 0, off_pipeline_mover, pipeline);
+    pipeline->has_thread = failed == 0;
+    for (unsigned i = 0; i < pipeline->helper_count && failed == 0; i++) {
+        struct off_helper *helper = &pipeline->helpers[i];
+        failed = base_thread_start(&helper->thread, "thread", 0, off_pipeline_helper, helper);
         helper->started = failed == 0;
     }
     return failed == 0 ? ZERO_OK
@@ -384,47 +387,47 @@ static zero_result start_threads(struct off_stream *stream, struct base_error *e
 
 // Buffers that are read to: two wait, so that one is read as soon as there is a credit for it. Of
 // few buffers some are left for what comes next.
-static size_t most_reading(const struct off_stream_config *config)
+static size_t most_reading(const struct off_pipeline_config *config)
 {
     const size_t wanted = config->credits[OFF_READ] + 2;
     const size_t left = config->buffers - config->buffers / 4;
     return wanted < left ? wanted : left;
 }
 
-zero_result off_stream_create(struct off_stream **out, const struct off_stream_config *config,
-                              struct base_error *error)
+zero_result off_pipeline_create(struct off_pipeline **out, const struct off_pipeline_config *config,
+                                struct base_error *error)
 {
     *out = NULL;
     if (config->buffers < 2)
         return zero_fail(error, ZERO_E_INVALID, "%zu tiles in memory; at least 2 are needed",
                          config->buffers);
-    struct off_stream *stream = base_calloc(1, sizeof *stream);
-    if (!stream)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a stream");
-    stream->tilefile = config->tilefile;
-    stream->codec = config->codec;
-    stream->encode = config->codec && config->encode;
-    stream->fill = config->fill;
-    stream->device = device_of(config);
-    stream->device_number = config->device_number;
-    stream->callers = config->device_stream;
-    stream->tiles = config->tiles;
-    stream->buffer_count = config->buffers;
-    stream->helper_count = config->helpers;
-    stream->most_reading = most_reading(config);
-    pthread_mutex_init(&stream->mutex, NULL);
-    pthread_cond_init(&stream->work, NULL);
-    pthread_cond_init(&stream->chores, NULL);
-    base_cond_init(&stream->news);
-    zero_result result = make_buffers(stream, config, error);
+    struct off_pipeline *pipeline = base_calloc(1, sizeof *pipeline);
+    if (!pipeline)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a pipeline");
+    pipeline->tilefile = config->tilefile;
+    pipeline->codec = config->codec;
+    pipeline->encode = config->codec && config->encode;
+    pipeline->fill = config->fill;
+    pipeline->device = device_of(config);
+    pipeline->device_number = config->device_number;
+    pipeline->callers = config->device_stream;
+    pipeline->tiles = config->tiles;
+    pipeline->buffer_count = config->buffers;
+    pipeline->helper_count = config->helpers;
+    pipeline->most_reading = most_reading(config);
+    pthread_mutex_init(&pipeline->mutex, NULL);
+    pthread_cond_init(&pipeline->work, NULL);
+    pthread_cond_init(&pipeline->chores, NULL);
+    base_cond_init(&pipeline->news);
+    zero_result result = make_buffers(pipeline, config, error);
     if (!result)
-        result = make_coders(stream, config, error);
+        result = make_coders(pipeline, config, error);
     if (!result)
-        result = start_threads(stream, error);
+        result = start_threads(pipeline, error);
     if (result) {
-        off_stream_destroy(stream);
+        off_pipeline_destroy(pipeline);
         return result;
     }
-    *out = stream;
+    *out = pipeline;
     return ZERO_OK;
 }

@@ -34,9 +34,9 @@
 #include "offload/tile_codec.h"
 #include "offload/tilefile.h"
 
-struct off_stream;
+struct off_pipeline;
 
-struct off_stream_config {
+struct off_pipeline_config {
     const struct off_engine *engine;
     struct off_tilefile *tilefile;    /**< borrowed until destroy */
     size_t tiles;                     /**< of the tile file */
@@ -49,7 +49,7 @@ struct off_stream_config {
     unsigned helpers;
     const struct off_codec *codec; /**< NULL: none */
     const void *codec_user;        /**< its functions' argument */
-    bool encode; /**< tiles that are written, until off_stream_encode() says something else: there
+    bool encode; /**< tiles that are written, until off_pipeline_encode() says something else: there
                       is room for it; those read are decoded anyway */
     const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */
     int device_number; /**< which one; the caller has entered it in every call here */
@@ -68,38 +68,38 @@ struct off_tile {
 };
 
 /** What passes have done so far. */
-struct off_stream_counts {
+struct off_pipeline_counts {
     struct off_io_counts io;
     uint64_t contents[OFF_DIRECTIONS]; /**< bytes of tiles that were read and written: decoded */
     uint64_t found;                    /**< tiles that were still in memory */
     uint64_t filled;                   /**< bytes of places that were written to for later */
-    double waited_s; /**< for tiles, in off_stream_next(), and for the last writes */
+    double waited_s; /**< for tiles, in off_pipeline_next(), and for the last writes */
 };
 
-/** What a stream takes. */
-struct off_stream_memory {
-    size_t buffers; /**< bytes for tiles: off_stream_pages() */
+/** What a pipeline takes. */
+struct off_pipeline_memory {
+    size_t buffers; /**< bytes for tiles: off_pipeline_pages() */
     size_t device;  /**< bytes of the device's memory; 0 with the CPU */
     size_t tables;  /**< of small structures, those of engine and codec included */
     size_t threads; /**< threads, the engine's included */
 };
 
-/** What a stream with this config takes, whose tile file need not be there, for tiles of at most
+/** What a pipeline with this config takes, whose tile file need not be there, for tiles of at most
  * `tile_bytes` bytes. Pure. */
-struct off_stream_memory off_stream_memory(const struct off_stream_config *config,
-                                           size_t tile_bytes);
+struct off_pipeline_memory off_pipeline_memory(const struct off_pipeline_config *config,
+                                               size_t tile_bytes);
 
 /** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(),
- * ZERO_E_DEVICE: *stream is NULL. */
-zero_result off_stream_create(struct off_stream **stream, const struct off_stream_config *config,
-                              struct base_error *error);
+ * ZERO_E_DEVICE: *pipeline is NULL. */
+zero_result off_pipeline_create(struct off_pipeline **pipeline,
+                                const struct off_pipeline_config *config, struct base_error *error);
 
 /** Begins a pass over `count` tiles, each at most once; `order` is borrowed until its end. */
-void off_stream_begin(struct off_stream *stream, const size_t *order, size_t count);
+void off_pipeline_begin(struct off_pipeline *pipeline, const size_t *order, size_t count);
 
 /** The same, of tiles whose contents are all replaced: nothing is read, and the memory of each is
  * uninitialised. */
-void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_t count);
+void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order, size_t count);
 
 /**
  * The next tile of the pass, with its current contents; of one that has none yet
@@ -107,14 +107,14 @@ void off_stream_begin_anew(struct off_stream *stream, const size_t *order, size_
  * buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT,
  * ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing has moved for timeout_s. After an error only end.
  */
-zero_result off_stream_next(struct off_stream *stream, struct off_tile *tile,
-                            struct base_error *error);
+zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *tile,
+                              struct base_error *error);
 
-/** Whether off_stream_next() would return at once, with whatever result. */
-bool off_stream_ready(struct off_stream *stream);
+/** Whether off_pipeline_next() would return at once, with whatever result. */
+bool off_pipeline_ready(struct off_pipeline *pipeline);
 
 /** Gives a tile back: is written to its next place if it was `changed`. */
-void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool changed);
+void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile, bool changed);
 
 /**
  * Ends the pass when all is written. On an error, the first of the pass, off_tilefile_abandon() is
@@ -123,24 +123,24 @@ void off_stream_put(struct off_stream *stream, const struct off_tile *tile, bool
  * only destroy helps, which waits. After an error the caller's stream of a device has nothing left
  * to do.
  */
-zero_result off_stream_end(struct off_stream *stream, struct base_error *error);
+zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *error);
 
 /** Whether tiles are written encoded from here on, only if the config's `encode` was set. At any
  * time. */
-void off_stream_encode(struct off_stream *stream, bool encode);
+void off_pipeline_encode(struct off_pipeline *pipeline, bool encode);
 
 /** Forgets what is in memory: the tile file came back to other contents. Between passes. */
-void off_stream_forget(struct off_stream *stream);
+void off_pipeline_forget(struct off_pipeline *pipeline);
 
-struct off_stream_counts off_stream_counts(const struct off_stream *stream);
+struct off_pipeline_counts off_pipeline_counts(const struct off_pipeline *pipeline);
 
 /** The memory it uses, as it was got. */
-const struct off_pages *off_stream_pages(const struct off_stream *stream);
+const struct off_pages *off_pipeline_pages(const struct off_pipeline *pipeline);
 
-/** The engine it uses. The stream's. */
-const struct off_io_use *off_stream_io(const struct off_stream *stream);
+/** The engine it uses. The pipeline's. */
+const struct off_io_use *off_pipeline_io(const struct off_pipeline *pipeline);
 
 /** Ends the thread and frees everything; accepts NULL. */
-void off_stream_destroy(struct off_stream *stream);
+void off_pipeline_destroy(struct off_pipeline *pipeline);
 
 #endif

@@ -26,7 +26,7 @@ enum off_buffer_state {
     OFF_READING,
     OFF_ARRIVED, /**< to be verified and decoded: a chore */
     OFF_OPENING, /**< is */
-    OFF_READY,   /**< for off_stream_next() */
+    OFF_READY,   /**< for off_pipeline_next() */
     OFF_OUT,     /**< with the caller */
     OFF_CHANGED, /**< to be encoded and summed: a chore */
     OFF_SEALING, /**< is */
@@ -36,7 +36,7 @@ enum off_buffer_state {
 };
 
 struct off_buffer {
-    enum off_buffer_state state;        /**< off_stream_move() changes it */
+    enum off_buffer_state state;        /**< off_pipeline_move() changes it */
     struct off_buffer *next, *previous; /**< in the list of what waits as it does */
     unsigned char *memory;              /**< the tile */
     void *there;                        /**< the tile on the device; NULL with the CPU */
@@ -54,13 +54,13 @@ struct off_buffer_list {
 
 /** Who does chores. */
 struct off_helper {
-    struct off_stream *stream;
+    struct off_pipeline *pipeline;
     void *coder; /**< the codec's state */
     pthread_t thread;
     bool started;
 };
 
-struct off_stream {
+struct off_pipeline {
     struct off_tilefile *tilefile;
     const struct off_codec *codec;
     bool encode, fill;
@@ -96,7 +96,7 @@ struct off_stream {
     size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
     bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
     struct base_error failure; /**< the first of the pass */
-    struct off_stream_counts counts;
+    struct off_pipeline_counts counts;
 
     struct off_request
         fills[OFF_FILLS];           /**< writes to new places; those with a user are under way */
@@ -106,54 +106,55 @@ struct off_stream {
     struct base_error next_failure; /**< that the next pass begins with */
 };
 
-/** The thread that reads and writes; the argument is the stream. */
-void *off_stream_mover(void *argument);
+/** The thread that reads and writes; the argument is the pipeline. */
+void *off_pipeline_mover(void *argument);
 
 /** A thread that does chores; the argument is its struct off_helper. */
-void *off_stream_helper(void *argument);
+void *off_pipeline_helper(void *argument);
 
 /** Has the thread look again; mutex held. */
-void off_stream_ask(struct off_stream *stream);
+void off_pipeline_ask(struct off_pipeline *pipeline);
 
 /** Gives a buffer another state, and has it wait for what that one waits for; mutex held. */
-void off_stream_move(struct off_stream *stream, struct off_buffer *buffer,
-                     enum off_buffer_state state);
+void off_pipeline_move(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                       enum off_buffer_state state);
 
 /** Leaves a buffer to the helpers; mutex held. */
-void off_stream_post(struct off_stream *stream, struct off_buffer *buffer,
-                     enum off_buffer_state chore);
+void off_pipeline_post(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                       enum off_buffer_state chore);
 
 /** The pass has failed; mutex held. */
-void off_stream_give_up(struct off_stream *stream, const struct base_error *failure);
+void off_pipeline_give_up(struct off_pipeline *pipeline, const struct base_error *failure);
 
 /** Makes a buffer free; mutex held. */
-void off_stream_let_go(struct off_stream *stream, struct off_buffer *buffer);
+void off_pipeline_let_go(struct off_pipeline *pipeline, struct off_buffer *buffer);
 
 /* Copies between a buffer and the device. With the CPU none of these does anything. ZERO_E_DEVICE
  * and others name the tile. */
 
 /** Begins to copy what is in the buffer to the device, when nobody works on the tile there any
  * more. */
-zero_result off_stream_copy_in(const struct off_stream *stream, const struct off_buffer *buffer,
-                               struct base_error *error);
+zero_result off_pipeline_copy_in(const struct off_pipeline *pipeline,
+                                 const struct off_buffer *buffer, struct base_error *error);
 /** Has the caller's stream wait for that. */
-zero_result off_stream_lend(const struct off_stream *stream, const struct off_buffer *buffer,
-                            struct base_error *error);
+zero_result off_pipeline_lend(const struct off_pipeline *pipeline, const struct off_buffer *buffer,
+                              struct base_error *error);
 /** Marks how far the caller's stream works on the tile; if it was `changed`, begins to copy it back
  * from there on. */
-zero_result off_stream_copy_out(const struct off_stream *stream, const struct off_buffer *buffer,
-                                bool changed, struct base_error *error);
-/** Waits for the last copy: then the buffer is the host's. */
-zero_result off_stream_await_copy(const struct off_stream *stream, const struct off_buffer *buffer,
+zero_result off_pipeline_copy_out(const struct off_pipeline *pipeline,
+                                  const struct off_buffer *buffer, bool changed,
                                   struct base_error *error);
+/** Waits for the last copy: then the buffer is the host's. */
+zero_result off_pipeline_await_copy(const struct off_pipeline *pipeline,
+                                    const struct off_buffer *buffer, struct base_error *error);
 /** Waits for all copies, and for the caller's stream. */
-void off_stream_await_device(const struct off_stream *stream);
+void off_pipeline_await_device(const struct off_pipeline *pipeline);
 
-/** A thread of the stream's own uses its device from here to its end. */
-void off_stream_enter_device(const struct off_stream *stream);
+/** A thread of the pipeline's own uses its device from here to its end. */
+void off_pipeline_enter_device(const struct off_pipeline *pipeline);
 
 /** Makes what copies need, after the buffers; end is in order if it fails, too. */
-zero_result off_stream_make_copies(struct off_stream *stream, struct base_error *error);
-void off_stream_end_copies(struct off_stream *stream);
+zero_result off_pipeline_make_copies(struct off_pipeline *pipeline, struct base_error *error);
+void off_pipeline_end_copies(struct off_pipeline *pipeline);
 
 #endif

@@ -14,7 +14,7 @@ struct off_codec {
     size_t size;      /**< sizeof(struct off_codec) */
     const char *name; /**< for messages */
 
-    /** Bytes that a state will have allocated. `user` is that of the stream's config, here and
+    /** Bytes that a state will have allocated. `user` is that of the pipeline's config, here and
      * below. Pure. */
     size_t (*bytes)(const void *user);
     /** Makes what one thread needs. ZERO_E_NOMEM and others: *state is NULL. */

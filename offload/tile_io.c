@@ -342,12 +342,12 @@ static struct off_tile_queue_config queue_config(const struct off_tile_io_config
     };
 }
 
-struct off_stream_memory off_tile_io_memory(const struct off_tile_io_config *config,
-                                            size_t tile_bytes)
+struct off_pipeline_memory off_tile_io_memory(const struct off_tile_io_config *config,
+                                              size_t tile_bytes)
 {
     const struct off_tile_queue_config queue = queue_config(config);
     const struct off_io_memory io = off_tile_queue_memory(&queue);
-    return (struct off_stream_memory){
+    return (struct off_pipeline_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
         .tables = sizeof(struct off_tile_io) + config->buffers * sizeof(struct tile_buffer) +
                   config->tiles * sizeof(bool) + io.bytes,

@@ -67,10 +67,10 @@ struct off_tile_io_counts {
     double waited_s;                   /**< in off_tile_io_wait() */
 };
 
-/** What tile I/O with this config takes, as a stream does, whose tile file need not be there, for
+/** What tile I/O with this config takes, as a pipeline does, whose tile file need not be there, for
  * tiles of at most `tile_bytes` bytes. Pure. */
-struct off_stream_memory off_tile_io_memory(const struct off_tile_io_config *config,
-                                            size_t tile_bytes);
+struct off_pipeline_memory off_tile_io_memory(const struct off_tile_io_config *config,
+                                              size_t tile_bytes);
 
 /** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *tile_io
  * is NULL. */

@@ -1,6 +1,6 @@
-// State on a disk: the stream of offload/ against what the disk gives, what the processor takes for
-// the same update in memory, and a swap as others do it. Arguments: the directory (default: .), and
-// the rows to run, by their letters (default: all).
+// State on a disk: the pipeline of offload/ against what the disk gives, what the processor takes
+// for the same update in memory, and a swap as others do it. Arguments: the directory (default: .),
+// and the rows to run, by their letters (default: all).
 #include "base/arena.h"
 #include "offload/disk_probe.h"
 #include "offload/io/io_engine.h"
@@ -36,10 +36,10 @@ enum { RAW_WRITES = TILES * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 enum { RAW_READS = (TILES - BUFFERS) * TILE_BYTES / LARGEST_BLOCK * LARGEST_BLOCK };
 enum { RAW_MEMORY = BUFFERS * NEAR_TILE };
 
-// A stream over tiles.
+// A pipeline over tiles.
 struct state {
     struct off_tilefile *tilefile;
-    struct off_stream *stream;
+    struct off_pipeline *pipeline;
     double share; // of tiles' bytes that are written
     uint64_t step;
 };
@@ -51,7 +51,7 @@ struct work {
     size_t order[TILES];
     float *gradient;
     uint16_t *weight;
-    unsigned char *tiles; // for updates in memory: as many as the stream has there
+    unsigned char *tiles; // for updates in memory: as many as the pipeline has there
     int updates;          // of each tile in a pass: 0, or more where the processor is to be busy
     size_t head_bytes;    // of a state's file, before its first tile
     int raw_fd, tiles_fd; // a file for raw I/O; the states', for that, too
@@ -102,14 +102,14 @@ static void pass_over(struct work *work, struct state *state, size_t count)
 {
     struct base_error error = {.result = ZERO_OK};
     struct off_tile tile;
-    off_stream_begin(state->stream, work->order, count);
-    while (off_stream_next(state->stream, &tile, &error) == ZERO_OK) {
+    off_pipeline_begin(state->pipeline, work->order, count);
+    while (off_pipeline_next(state->pipeline, &tile, &error) == ZERO_OK) {
         if (state->step == 0)
             eng_codec_sample(tile.memory, ELEMENTS, tile.number);
         update_tile(work, tile.memory);
-        off_stream_put(state->stream, &tile, true);
+        off_pipeline_put(state->pipeline, &tile, true);
     }
-    if (off_stream_end(state->stream, &error) || error.result)
+    if (off_pipeline_end(state->pipeline, &error) || error.result)
         fail(error.message);
 }
 
@@ -424,7 +424,7 @@ static struct off_tilefile_config tilefile_config(const struct work *work)
 static void open_stream(struct state *state, size_t count, const struct off_codec *codec)
 {
     struct base_error error = {.result = ZERO_OK};
-    const struct off_stream_config stream = {
+    const struct off_pipeline_config pipeline = {
         .engine = &off_engine_uring,
         .transfer_bytes = ENG_TRANSFER_BYTES,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
@@ -437,7 +437,7 @@ static void open_stream(struct state *state, size_t count, const struct off_code
         .codec_user = &tiles,
         .encode = true,
     };
-    if (off_stream_create(&state->stream, &stream, &error))
+    if (off_pipeline_create(&state->pipeline, &pipeline, &error))
         fail(error.message);
 }
 
@@ -455,7 +455,7 @@ static void open_state(const struct work *work, struct state *state, const struc
 }
 
 // A file of its own has each tile in one place; it becomes the states', whose records lie where its
-// first tile does, and whose two places are tiles here. Its stream is opened for row f alone.
+// first tile does, and whose two places are tiles here. Its pipeline is opened for row f alone.
 static void open_in_place(struct work *work)
 {
     static size_t bytes[PLACES];
@@ -488,10 +488,10 @@ static void begin_state(struct work *work, struct state *state, const char *name
     const int updates = work->updates;
     work->updates = 0;
     printf("stream%s: %d tiles of %d KiB, %d in memory, %s\n", name, TILES, TILE_BYTES >> 10,
-           BUFFERS, off_pages_text(off_stream_pages(state->stream)->kind));
+           BUFFERS, off_pages_text(off_pipeline_pages(state->pipeline)->kind));
     pass_of(work, state);
     pass_of(work, state);
-    const struct off_stream_counts counts = off_stream_counts(state->stream);
+    const struct off_pipeline_counts counts = off_pipeline_counts(state->pipeline);
     work->updates = updates;
     state->share = (double)counts.io.bytes[OFF_WRITE] / (double)counts.contents[OFF_WRITE];
 }
@@ -541,9 +541,9 @@ static void make_files(struct work *work)
 
 static void close_state(struct state *state, bool remove)
 {
-    off_stream_destroy(state->stream);
+    off_pipeline_destroy(state->pipeline);
     off_tilefile_close(state->tilefile, remove);
-    state->stream = NULL;
+    state->pipeline = NULL;
     state->tilefile = NULL;
 }
 
@@ -739,8 +739,8 @@ static void run_variants(struct work *work)
         open_stream(&work->in_place, PLACES, NULL);
         in_place(work); // nothing is there to be read before
         row(work, "two places, checksums", "in place", two_passes, in_place, 1 / 1.03);
-        off_stream_destroy(work->in_place.stream);
-        work->in_place.stream = NULL;
+        off_pipeline_destroy(work->in_place.pipeline);
+        work->in_place.pipeline = NULL;
     }
     if (wants(work, 'g'))
         run_encoded(work);

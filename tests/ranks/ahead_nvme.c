@@ -113,7 +113,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
 static bool is_there(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    return off_stream_ready(tier->stream) &&
+    return off_pipeline_ready(tier->pipeline) &&
            (!z->config.params_nvme || tier->updated == tier->chosen ||
             eng_params_ready(z, tier->order[tier->updated]));
 }
@@ -243,11 +243,11 @@ static bool abort_all(struct team_rank *rank)
 // Until some tiles are written.
 static bool break_off(struct team_rank *rank, struct job *job, const struct toy *toy)
 {
-    const struct off_stream *stream = rank->z->tier->stream;
-    const uint64_t written = off_stream_counts(stream).contents[OFF_WRITE];
+    const struct off_pipeline *pipeline = rank->z->tier->pipeline;
+    const uint64_t written = off_pipeline_counts(pipeline).contents[OFF_WRITE];
     if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 1, false))
         return false;
-    for (int ms = 0; off_stream_counts(stream).contents[OFF_WRITE] == written; ms++) {
+    for (int ms = 0; off_pipeline_counts(pipeline).contents[OFF_WRITE] == written; ms++) {
         TEAM_CHECK(ms < MOST_WAIT_MS);
         usleep(1000);
     }
@@ -315,11 +315,12 @@ static bool work(struct team_rank *rank, void *user)
         TEAM_CHECK(loaded.step == job->expected && loaded.recovered == 1);
     }
     for (int step = 0; step < job->steps; step++) {
-        const size_t before = rank->z->tier ? off_stream_counts(rank->z->tier->stream).found : 0;
+        const size_t before =
+            rank->z->tier ? off_pipeline_counts(rank->z->tier->pipeline).found : 0;
         if (!watch_step(rank, job, &toy))
             return false;
         if (rank->z->tier && step > 0)
-            job->found += off_stream_counts(rank->z->tier->stream).found - before;
+            job->found += off_pipeline_counts(rank->z->tier->pipeline).found - before;
     }
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
     if (rank->rank == 0)

@@ -85,7 +85,8 @@ static bool work(struct team_rank *rank, void *user)
     for (int step = 0; step < STEPS; step++)
         if (!toy_train(rank, &toy, 1) || !look(rank, job->group, false))
             return false;
-    const struct off_stream_counts update = off_stream_counts(rank->z->tier->params.file.stream);
+    const struct off_pipeline_counts update =
+        off_pipeline_counts(rank->z->tier->params.file.pipeline);
     TEAM_CHECK(update.contents[OFF_READ] == 0); // strips are made anew
     return true;
 }

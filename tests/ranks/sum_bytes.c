@@ -38,7 +38,7 @@ static void bytes_of(const zero_ctx *z, size_t *own, size_t *all)
 static bool moved_what_it_should(const zero_ctx *z)
 {
     const struct off_tile_io_counts counts = off_tile_io_counts(z->tier->sums.file.tile_io);
-    const struct off_stream_counts update = off_stream_counts(z->tier->sums.file.stream);
+    const struct off_pipeline_counts update = off_pipeline_counts(z->tier->sums.file.pipeline);
     struct eng_tier_needs needs;
     struct base_error error = {0};
     size_t own, all;

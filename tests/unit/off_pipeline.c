@@ -36,7 +36,7 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
     open_in_way(engine, buffers);
     steps(6);
     ok(tiles_check(&tiles, &failure));
-    const struct off_stream_counts counts = off_stream_counts(tiles.stream);
+    const struct off_pipeline_counts counts = off_pipeline_counts(tiles.pipeline);
     if (buffers >= TILES)
         assert_int_equal(counts.io.bytes[OFF_READ], 0);
     assert_true(counts.found >= 6 * (buffers < TILES ? buffers / 2 : TILES));
@@ -91,7 +91,7 @@ static void encoding_can_begin_and_end(void **state)
     for (way = 1; way <= TILES_FILLING; way++) {
         open_in_way(&off_engine_sync, 4);
         for (int step = 0; step < 6; step++) {
-            off_stream_encode(tiles.stream, step % 3 == 1);
+            off_pipeline_encode(tiles.pipeline, step % 3 == 1);
             steps(1);
             ok(tiles_check(&tiles, &failure));
         }
@@ -197,16 +197,16 @@ static void a_new_beginning_can_be_taken_back(void **state)
     size_t payload_bytes;
     for (size_t i = 0; i < TILES; i++)
         tiles.order[i] = i;
-    off_stream_begin_anew(tiles.stream, tiles.order, TILES);
-    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+    off_pipeline_begin_anew(tiles.pipeline, tiles.order, TILES);
+    while (off_pipeline_next(tiles.pipeline, &tile, NULL) == ZERO_OK) {
         memset(tile.memory, 0xee, tiles_bytes(tile.number));
-        off_stream_put(tiles.stream, &tile, true);
+        off_pipeline_put(tiles.pipeline, &tile, true);
     }
-    ok(off_stream_end(tiles.stream, &failure));
-    assert_int_equal(off_stream_counts(tiles.stream).io.bytes[OFF_READ], 0);
+    ok(off_pipeline_end(tiles.pipeline, &failure));
+    assert_int_equal(off_pipeline_counts(tiles.pipeline).io.bytes[OFF_READ], 0);
     ok(off_tilefile_record(tiles.tilefile, 0, NULL, 0, &failure));
     ok(off_tilefile_recover(tiles.tilefile, 0, payload, &payload_bytes, &failure));
-    off_stream_forget(tiles.stream);
+    off_pipeline_forget(tiles.pipeline);
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
     open_in_way(&off_engine_threads, 4); // and it stays taken back
@@ -221,14 +221,14 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
     open_in_way(&off_engine_threads, 4);
     steps(3);
     struct off_tile tile;
-    off_stream_begin(tiles.stream, tiles.order, TILES);
-    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+    off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
+    while (off_pipeline_next(tiles.pipeline, &tile, NULL) == ZERO_OK) {
         memset(tile.memory, 0xee, tiles_bytes(tile.number));
-        off_stream_put(tiles.stream, &tile, true);
+        off_pipeline_put(tiles.pipeline, &tile, true);
     }
-    ok(off_stream_end(tiles.stream, &failure));
+    ok(off_pipeline_end(tiles.pipeline, &failure));
     off_tilefile_abandon(tiles.tilefile);
-    off_stream_forget(tiles.stream);
+    off_pipeline_forget(tiles.pipeline);
     ok(off_tilefile_record(tiles.tilefile, 3, "ppp", 3, &failure)); // as a skipped step does
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
@@ -243,13 +243,13 @@ static void what_was_not_read_is_not_kept(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     open_in_way(&off_engine_threads, TILES);
     steps(3);
-    off_stream_forget(tiles.stream);
+    off_pipeline_forget(tiles.pipeline);
     for (size_t i = 0; i < TILES; i++) // in other buffers than before
         tiles.order[i] = TILES - 1 - i;
-    off_stream_begin_anew(tiles.stream, tiles.order, TILES);
-    while (!off_stream_ready(tiles.stream))
+    off_pipeline_begin_anew(tiles.pipeline, tiles.order, TILES);
+    while (!off_pipeline_ready(tiles.pipeline))
         nanosleep(&pause, NULL);
-    ok(off_stream_end(tiles.stream, &failure));
+    ok(off_pipeline_end(tiles.pipeline, &failure));
     ok(tiles_check(&tiles, &failure));
 }
 
@@ -263,12 +263,12 @@ static void a_failed_pass_keeps_nothing(void **state)
     open_in_way(&off_engine_threads, TILES);
     steps(3);
     base_fault_set("offload.write@5", NULL);
-    off_stream_begin(tiles.stream, tiles.order, TILES);
-    while (off_stream_next(tiles.stream, &tile, NULL) == ZERO_OK) {
+    off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
+    while (off_pipeline_next(tiles.pipeline, &tile, NULL) == ZERO_OK) {
         memset(tile.memory, 0xee, tiles_bytes(tile.number));
-        off_stream_put(tiles.stream, &tile, true);
+        off_pipeline_put(tiles.pipeline, &tile, true);
     }
-    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
+    assert_int_equal(off_pipeline_end(tiles.pipeline, &failure), ZERO_E_IO);
     base_fault_set(NULL, NULL);
     base_error_clear(&failure);
     off_tilefile_abandon(tiles.tilefile);
@@ -346,7 +346,7 @@ static void damage_is_found(void **state)
         way++;
         open_in_way(&off_engine_uring, 3);
         steps(3);
-        off_stream_forget(tiles.stream);
+        off_pipeline_forget(tiles.pipeline);
         assert_true(
             tiles_flip(tiles.tilefile, tile, off_tilefile_stored(tiles.tilefile, tile) - 1));
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
@@ -428,7 +428,7 @@ static void records_that_lie_are_found(void **state)
     }
 }
 
-// A stream without a codec says what it lacks.
+// A pipeline without a codec says what it lacks.
 static void encoded_tiles_want_a_codec(void **state)
 {
     (void)state;
@@ -436,18 +436,18 @@ static void encoded_tiles_want_a_codec(void **state)
     way = 1;
     open_in_way(&off_engine_threads, 3);
     steps(2);
-    off_stream_destroy(tiles.stream);
-    const struct off_stream_config config = {.engine = &off_engine_sync,
-                                             .tilefile = tiles.tilefile,
-                                             .tiles = TILES,
-                                             .buffers = 2,
-                                             .timeout_s = 60};
-    ok(off_stream_create(&tiles.stream, &config, &failure));
+    off_pipeline_destroy(tiles.pipeline);
+    const struct off_pipeline_config config = {.engine = &off_engine_sync,
+                                               .tilefile = tiles.tilefile,
+                                               .tiles = TILES,
+                                               .buffers = 2,
+                                               .timeout_s = 60};
+    ok(off_pipeline_create(&tiles.pipeline, &config, &failure));
     tiles.order[0] = TILE;
-    off_stream_begin(tiles.stream, tiles.order, 1);
-    assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_E_UNSUPPORTED);
+    off_pipeline_begin(tiles.pipeline, tiles.order, 1);
+    assert_int_equal(off_pipeline_next(tiles.pipeline, &tile, &failure), ZERO_E_UNSUPPORTED);
     assert_non_null(strstr(failure.message, "/slots: tile 5 is encoded, "));
-    assert_int_equal(off_stream_end(tiles.stream, NULL), ZERO_E_UNSUPPORTED);
+    assert_int_equal(off_pipeline_end(tiles.pipeline, NULL), ZERO_E_UNSUPPORTED);
 }
 
 static void a_file_cut_short_is_found(void **state)
@@ -562,5 +562,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_ends_is_made_anew, set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(in_place_leaves_nothing, set_up, rig_tear_down),
     };
-    return cmocka_run_group_tests_name("off_stream", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_pipeline", tests, NULL, NULL);
 }

@@ -81,8 +81,8 @@ static void work_slowly(void *memory, void *user)
     worked = true;
 }
 
-// Whoever works on a tile that is out is waited for, by a pass that fails and by a stream that ends
-// in the middle of one.
+// Whoever works on a tile that is out is waited for, by a pass that fails and by a pipeline that
+// ends in the middle of one.
 static void tiles_that_are_out_are_not_taken_away(void **state)
 {
     (void)state;
@@ -92,14 +92,14 @@ static void tiles_that_are_out_are_not_taken_away(void **state)
     steps(2);
     for (int fails = 1; fails >= 0; fails--) {
         worked = false;
-        off_stream_begin(tiles.stream, tiles.order, TILES);
-        ok(off_stream_next(tiles.stream, &out, &failure));
-        ok(off_stream_next(tiles.stream, &other, &failure));
+        off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
+        ok(off_pipeline_next(tiles.pipeline, &out, &failure));
+        ok(off_pipeline_next(tiles.pipeline, &other, &failure));
         fake_device_launch(tiles.device_stream, work_slowly, out.memory, NULL);
         fake_device_fail(fails ? 1 : 0, false);
-        off_stream_put(tiles.stream, &other, true);
+        off_pipeline_put(tiles.pipeline, &other, true);
         if (fails) {
-            assert_int_equal(off_stream_end(tiles.stream, NULL), ZERO_E_DEVICE);
+            assert_int_equal(off_pipeline_end(tiles.pipeline, NULL), ZERO_E_DEVICE);
             off_tilefile_abandon(tiles.tilefile);
         } else {
             tiles_close(&tiles, true);
@@ -112,11 +112,11 @@ static void memory_is_known_before(void **state)
 {
     (void)state;
     const struct tiles_config config = config_of(1);
-    struct off_stream_config stream = tiles_stream_config(&config);
-    const struct off_stream_memory there = off_stream_memory(&stream, 3000000);
+    struct off_pipeline_config pipeline = tiles_pipeline_config(&config);
+    const struct off_pipeline_memory there = off_pipeline_memory(&pipeline, 3000000);
     assert_int_equal(there.device, (size_t)5 << 22); // two huge pages each
-    stream.device = &base_device_cpu;
-    const struct off_stream_memory here = off_stream_memory(&stream, 3000000);
+    pipeline.device = &base_device_cpu;
+    const struct off_pipeline_memory here = off_pipeline_memory(&pipeline, 3000000);
     assert_int_equal(here.device, 0);
     assert_int_equal(here.buffers, there.buffers);
 }
@@ -130,5 +130,5 @@ int main(void)
                                         tear_down),
         cmocka_unit_test(memory_is_known_before),
     };
-    return cmocka_run_group_tests_name("off_stream_device", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_pipeline_device", tests, NULL, NULL);
 }

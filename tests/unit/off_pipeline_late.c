@@ -38,7 +38,7 @@ static void late_fills_come_before_contents(void **state)
         ok(tiles_step(&tiles, &failure));
     while (base_clock_ns() - late.since < 2 * (uint64_t)LATE_NS)
         nanosleep(&pause, NULL);
-    off_stream_forget(tiles.stream); // so that the file is what is looked at
+    off_pipeline_forget(tiles.pipeline); // so that the file is what is looked at
     ok(tiles_check(&tiles, &failure));
 }
 
@@ -56,21 +56,21 @@ static void a_late_fill_that_fails_is_told(void **state)
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     const struct tiles_config fills = {.helpers = 1, .fill = true};
-    static struct off_engine held; // until the stream's end
+    static struct off_engine held; // until the pipeline's end
     struct off_tile tile;
     held = off_engine_late;
     held.create = create_held;
     open_tiles(&fills, &held, 4);
     while (!late.begun)
         nanosleep(&pause, NULL);
-    off_stream_begin_anew(tiles.stream, tiles.order, 1);
-    ok(off_stream_next(tiles.stream, &tile, &failure));
+    off_pipeline_begin_anew(tiles.pipeline, tiles.order, 1);
+    ok(off_pipeline_next(tiles.pipeline, &tile, &failure));
     base_fault_set("offload.write@1", NULL);
     late.ns = 0;
     late.never = false;
     memset(tile.memory, 1, tiles_bytes(tile.number));
-    off_stream_put(tiles.stream, &tile, true); // it is written when all fills are done
-    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_IO);
+    off_pipeline_put(tiles.pipeline, &tile, true); // it is written when all fills are done
+    assert_int_equal(off_pipeline_end(tiles.pipeline, &failure), ZERO_E_IO);
     assert_non_null(strstr(failure.message, "/slots: a place for later: writing"));
     off_tilefile_abandon(tiles.tilefile);
     base_error_clear(&failure);
@@ -78,11 +78,11 @@ static void a_late_fill_that_fails_is_told(void **state)
     ok(tiles_check(&tiles, &failure));
 }
 
-// A stream over the same tile file that handles tiles in another way.
-static void stream_anew(const struct off_stream_config *config)
+// A pipeline over the same tile file that handles tiles in another way.
+static void pipeline_anew(const struct off_pipeline_config *config)
 {
-    off_stream_destroy(tiles.stream);
-    ok(off_stream_create(&tiles.stream, config, &failure));
+    off_pipeline_destroy(tiles.pipeline);
+    ok(off_pipeline_create(&tiles.pipeline, config, &failure));
 }
 
 // Writes two small tiles, as far as that gets.
@@ -91,10 +91,10 @@ static void write_two(void)
     struct off_tile tile;
     tiles.order[0] = 0;
     tiles.order[1] = 1;
-    off_stream_begin_anew(tiles.stream, tiles.order, 2);
-    for (int i = 0; i < 2 && !off_stream_next(tiles.stream, &tile, NULL); i++) {
+    off_pipeline_begin_anew(tiles.pipeline, tiles.order, 2);
+    for (int i = 0; i < 2 && !off_pipeline_next(tiles.pipeline, &tile, NULL); i++) {
         memset(tile.memory, 1, tiles_bytes(tile.number));
-        off_stream_put(tiles.stream, &tile, true);
+        off_pipeline_put(tiles.pipeline, &tile, true);
     }
 }
 
@@ -102,19 +102,19 @@ static void write_two(void)
 static void a_stuck_write_ends_a_pass(void **state)
 {
     (void)state;
-    struct off_stream_config config = tiles_stream_config(&as_they_are);
+    struct off_pipeline_config config = tiles_pipeline_config(&as_they_are);
     open_tiles(&as_they_are, &off_engine_sync, 3);
     config.engine = &off_engine_late;
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.timeout_s = 0.1;
     for (int fails = 0; fails < 2; fails++) {
-        stream_anew(&config);
+        pipeline_anew(&config);
         late.never = true;
         base_fault_set(fails ? "offload.write@1" : NULL, NULL);
         write_two();
         base_error_clear(&failure);
-        assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+        assert_int_equal(off_pipeline_end(tiles.pipeline, &failure), ZERO_E_TIMEOUT);
         assert_non_null(strstr(failure.message, "/slots: nothing was read or written for 0.1 s, "));
         assert_true(strstr(failure.message, " under way, the longest tile 0: writing 4096 bytes at "
                                             "offset ") ||
@@ -125,9 +125,9 @@ static void a_stuck_write_ends_a_pass(void **state)
         // Nor is there another pass: buffers may still be written from.
         for (int again = 0; again < 2; again++) {
             struct off_tile tile;
-            off_stream_begin(tiles.stream, tiles.order, TILES);
-            assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_E_TIMEOUT);
-            assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+            off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
+            assert_int_equal(off_pipeline_next(tiles.pipeline, &tile, &failure), ZERO_E_TIMEOUT);
+            assert_int_equal(off_pipeline_end(tiles.pipeline, &failure), ZERO_E_TIMEOUT);
         }
     }
 }
@@ -182,12 +182,12 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     return off_engine_sync.commit(state, error);
 }
 
-// Then the stream's thread cannot tell, and who waits for it does.
+// Then the pipeline's thread cannot tell, and who waits for it does.
 static void a_stuck_engine_ends_a_pass(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the stream's end
-    struct off_stream_config config = tiles_stream_config(&as_they_are);
+    static struct off_engine engine; // until the pipeline's end
+    struct off_pipeline_config config = tiles_pipeline_config(&as_they_are);
     engine = off_engine_sync;
     engine.commit = commit_blocked;
     open_tiles(&as_they_are, &off_engine_sync, 3);
@@ -195,11 +195,11 @@ static void a_stuck_engine_ends_a_pass(void **state)
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.timeout_s = 0.1;
-    stream_anew(&config);
+    pipeline_anew(&config);
     blocked = true;
     write_two();
     base_error_clear(&failure);
-    assert_int_equal(off_stream_end(tiles.stream, &failure), ZERO_E_TIMEOUT);
+    assert_int_equal(off_pipeline_end(tiles.pipeline, &failure), ZERO_E_TIMEOUT);
     assert_non_null(strstr(failure.message,
                            "/slots: reads and writes have not come back for 0.1 s, "
                            "of which one is tile "));
@@ -219,25 +219,25 @@ static size_t encode_slowly(void *coder, size_t tile, const void *contents, size
     return 0;
 }
 
-// A stream that ends in the middle of a pass: a helper that is done later finds no queue.
+// A pipeline that ends in the middle of a pass: a helper that is done later finds no queue.
 static void helpers_may_be_late(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     struct off_codec slow = tiles_codec;
-    struct off_stream_config config = tiles_stream_config(&encoded);
+    struct off_pipeline_config config = tiles_pipeline_config(&encoded);
     slow.encode = encode_slowly;
     open_tiles(&encoded, &off_engine_sync, 3);
     config.engine = &off_engine_late;
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.codec = &slow;
-    stream_anew(&config);
+    pipeline_anew(&config);
     write_two();
     while (!sealing)
         nanosleep(&pause, NULL);
-    off_stream_destroy(tiles.stream);
-    tiles.stream = NULL;
+    off_pipeline_destroy(tiles.pipeline);
+    tiles.pipeline = NULL;
     assert_true(late.gone && !late.asked);
 }
 
@@ -259,7 +259,7 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     struct off_codec slow = tiles_codec;
-    struct off_stream_config config = tiles_stream_config(&encoded);
+    struct off_pipeline_config config = tiles_pipeline_config(&encoded);
     struct off_tile tile;
     slow.encode = encode_behind_a_gate;
     gate = false;
@@ -268,25 +268,25 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
     config.tilefile = tiles.tilefile;
     config.buffers = 2;
     config.codec = &slow;
-    stream_anew(&config);
-    assert_true(off_stream_ready(tiles.stream));
+    pipeline_anew(&config);
+    assert_true(off_pipeline_ready(tiles.pipeline));
     for (size_t i = 0; i < 3; i++)
         tiles.order[i] = 2 - i; // tile 0 is too small to be encoded
-    off_stream_begin_anew(tiles.stream, tiles.order, 3);
+    off_pipeline_begin_anew(tiles.pipeline, tiles.order, 3);
     for (int i = 0; i < 3; i++) {
-        while (i == 2 && !off_stream_ready(tiles.stream))
+        while (i == 2 && !off_pipeline_ready(tiles.pipeline))
             nanosleep(&pause, NULL);
-        ok(off_stream_next(tiles.stream, &tile, &failure));
+        ok(off_pipeline_next(tiles.pipeline, &tile, &failure));
         memset(tile.memory, 1, tiles_bytes(tile.number));
-        off_stream_put(tiles.stream, &tile, true);
+        off_pipeline_put(tiles.pipeline, &tile, true);
         if (i > 0) // both buffers wait at the gate; the pass is at its end
-            assert_int_equal(off_stream_ready(tiles.stream), i == 2);
+            assert_int_equal(off_pipeline_ready(tiles.pipeline), i == 2);
         gate = i > 0;
     }
-    assert_int_equal(off_stream_next(tiles.stream, &tile, &failure), ZERO_NOT_FOUND);
-    ok(off_stream_end(tiles.stream, &failure));
-    off_stream_destroy(tiles.stream); // its codec goes, too
-    tiles.stream = NULL;
+    assert_int_equal(off_pipeline_next(tiles.pipeline, &tile, &failure), ZERO_NOT_FOUND);
+    ok(off_pipeline_end(tiles.pipeline, &failure));
+    off_pipeline_destroy(tiles.pipeline); // its codec goes, too
+    tiles.pipeline = NULL;
 }
 
 int main(void)
@@ -301,5 +301,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_tile_that_is_not_there_is_not_ready, rig_set_up,
                                         tear_down),
     };
-    return cmocka_run_group_tests_name("off_stream_late", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_pipeline_late", tests, NULL, NULL);
 }

@@ -16,13 +16,13 @@
 
 enum { LARGE = 5 << 19 };
 
-// Waits until the stream has nothing to fill any more, or has failed.
+// Waits until the pipeline has nothing to fill any more, or has failed.
 static uint64_t await_filled(uint64_t bytes)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
-    while (off_stream_counts(tiles.stream).filled < bytes && base_fault_fired() == 0)
+    while (off_pipeline_counts(tiles.pipeline).filled < bytes && base_fault_fired() == 0)
         nanosleep(&pause, NULL);
-    return off_stream_counts(tiles.stream).filled;
+    return off_pipeline_counts(tiles.pipeline).filled;
 }
 
 // Between passes all second places are written to, and no first one.
@@ -38,7 +38,7 @@ static void new_places_are_filled(void **state)
     assert_int_equal(await_filled(bytes), bytes);
     ok(tiles_check(&tiles, &failure));
     steps(2);
-    assert_int_equal(off_stream_counts(tiles.stream).filled, bytes);
+    assert_int_equal(off_pipeline_counts(tiles.pipeline).filled, bytes);
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, true);
     // A failure is the next pass's, and only its.
@@ -72,7 +72,7 @@ static void large_places_are_filled_whole(void **state)
     const size_t bytes = LARGE;
     const struct off_tilefile_config config = {
         .path = temporary_path(&temporary, "slots"), .tiles = 1, .tile_bytes = &bytes};
-    struct off_stream_config stream = tiles_stream_config(&tiles_ways[TILES_FILLING + 1]);
+    struct off_pipeline_config pipeline = tiles_pipeline_config(&tiles_ways[TILES_FILLING + 1]);
     int recorded;
     tiles = (struct tiles){.step = 0};
     ok(off_tilefile_open(&tiles.tilefile, &config, &recorded, &failure));
@@ -80,12 +80,12 @@ static void large_places_are_filled_whole(void **state)
     const int fd = open(config.path, O_RDWR);
     memset(both, 255, sizeof both);
     assert_int_equal(pwrite(fd, both, sizeof both, first), sizeof both);
-    stream.engine = &off_engine_sync;
-    stream.tilefile = tiles.tilefile;
-    stream.tiles = 1;
-    stream.buffers = 2;
-    ok(off_stream_create(&tiles.stream, &stream, &failure));
-    for (int patience = 0; off_stream_counts(tiles.stream).filled < LARGE; patience++) {
+    pipeline.engine = &off_engine_sync;
+    pipeline.tilefile = tiles.tilefile;
+    pipeline.tiles = 1;
+    pipeline.buffers = 2;
+    ok(off_pipeline_create(&tiles.pipeline, &pipeline, &failure));
+    for (int patience = 0; off_pipeline_counts(tiles.pipeline).filled < LARGE; patience++) {
         assert_true(patience < 20000);
         usleep(1000);
     }
@@ -105,14 +105,14 @@ static size_t count_threads(void)
     return count;
 }
 
-// What a stream takes is what was said before, and passes take nothing more.
+// What a pipeline takes is what was said before, and passes take nothing more.
 static void memory_is_known_before(void **state)
 {
     (void)state;
     size_t largest = 0;
     for (size_t i = 0; i < TILES; i++)
         largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
-    // The fake device's thread, which its first use starts and which stays, is no stream's.
+    // The fake device's thread, which its first use starts and which stays, is no pipeline's.
     open_tiles(&tiles_ways[TILES_WAYS - 1], &off_engine_sync, 5);
     tiles_close(&tiles, true);
     const struct off_engine *engine;
@@ -122,11 +122,11 @@ static void memory_is_known_before(void **state)
                 continue;
             const size_t threads = count_threads();
             open_tiles(&tiles_ways[way], engine, 5);
-            struct off_stream_config config = tiles_stream_config(&tiles_ways[way]);
+            struct off_pipeline_config config = tiles_pipeline_config(&tiles_ways[way]);
             config.engine = engine;
             config.buffers = 5;
-            const struct off_stream_memory memory = off_stream_memory(&config, largest);
-            assert_int_equal(memory.buffers, off_stream_pages(tiles.stream)->bytes);
+            const struct off_pipeline_memory memory = off_pipeline_memory(&config, largest);
+            assert_int_equal(memory.buffers, off_pipeline_pages(tiles.pipeline)->bytes);
             assert_int_equal(memory.threads, count_threads() - threads);
             assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);
             steps(1);
@@ -141,7 +141,7 @@ static void memory_is_known_before(void **state)
 // What a codec takes beside so many buffers, in tiles.
 static size_t places_beside(size_t buffers, size_t tile_bytes, bool encode)
 {
-    const struct off_stream_config config = {
+    const struct off_pipeline_config config = {
         .engine = &off_engine_sync,
         .buffers = buffers,
         .credits = {8, 8},
@@ -149,7 +149,7 @@ static size_t places_beside(size_t buffers, size_t tile_bytes, bool encode)
         .codec = &tiles_codec,
         .encode = encode,
     };
-    return off_stream_memory(&config, tile_bytes).buffers / tile_bytes - buffers;
+    return off_pipeline_memory(&config, tile_bytes).buffers / tile_bytes - buffers;
 }
 
 // One place each for who codes, and for what waits or is being written: of tiles that are several
@@ -225,5 +225,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_cannot_be_reserved_takes_no_room, rig_set_up,
                                         rig_tear_down),
     };
-    return cmocka_run_group_tests_name("off_stream_room", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_pipeline_room", tests, NULL, NULL);
 }

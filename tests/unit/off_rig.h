@@ -1,5 +1,5 @@
 /**
- * tests/unit/off_rig.h: tiles in a temporary directory: what every test of the stream sets up,
+ * tests/unit/off_rig.h: tiles in a temporary directory: what every test of the pipeline sets up,
  * works on and tears down.
  */
 #ifndef TESTS_UNIT_OFF_RIG_H

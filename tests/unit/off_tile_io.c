@@ -722,7 +722,7 @@ static void memory_is_known_before(void **state)
     for (size_t e = 0; (engine = off_engine_at(e)); e++) {
         open_all(engine, 5, true);
         const struct off_tile_io_config config = tile_io_config(engine, 5);
-        const struct off_stream_memory memory = off_tile_io_memory(&config, largest);
+        const struct off_pipeline_memory memory = off_tile_io_memory(&config, largest);
         assert_int_equal(memory.buffers, off_tile_io_pages(tile_io)->bytes);
         assert_in_range(memory.threads, 1, 10);
         assert_in_range(memory.tables, 5 * sizeof(struct off_request), 100000);

@@ -153,9 +153,9 @@ const struct off_codec tiles_codec = {
 
 /* ------------------------------------------------------------------ steps */
 
-struct off_stream_config tiles_stream_config(const struct tiles_config *config)
+struct off_pipeline_config tiles_pipeline_config(const struct tiles_config *config)
 {
-    return (struct off_stream_config){
+    return (struct off_pipeline_config){
         .engine = config->engine,
         .tiles = TILES,
         .buffers = config->buffers,
@@ -201,16 +201,16 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
                         (payload_bytes > 0 && payload[payload_bytes - 1] != 'p')))
             result = zero_fail(error, ZERO_E_INVALID, "a payload of %zu bytes", payload_bytes);
     }
-    struct off_stream_config stream = tiles_stream_config(config);
-    stream.tilefile = tiles->tilefile;
+    struct off_pipeline_config pipeline = tiles_pipeline_config(config);
+    pipeline.tilefile = tiles->tilefile;
     if (!result && config->device)
-        result = fake_device.enter(stream.device_number, error);
+        result = fake_device.enter(pipeline.device_number, error);
     tiles->entered = !result && config->device;
     if (tiles->entered)
         result = fake_device.stream_create(&tiles->device_stream, false, error);
-    stream.device_stream = tiles->device_stream;
+    pipeline.device_stream = tiles->device_stream;
     if (!result)
-        result = off_stream_create(&tiles->stream, &stream, error);
+        result = off_pipeline_create(&tiles->pipeline, &pipeline, error);
     if (result)
         tiles_close(tiles, false);
     return result;
@@ -218,7 +218,7 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
 
 void tiles_close(struct tiles *tiles, bool remove)
 {
-    off_stream_destroy(tiles->stream);
+    off_pipeline_destroy(tiles->pipeline);
     fake_device.stream_destroy(tiles->device_stream);
     if (tiles->entered)
         fake_device.leave();
@@ -241,7 +241,7 @@ static void begin(struct tiles *tiles)
 {
     for (size_t i = 0; i < TILES; i++)
         tiles->order[i] = tiles->step % 2 ? TILES - 1 - i : i;
-    off_stream_begin(tiles->stream, tiles->order, TILES);
+    off_pipeline_begin(tiles->pipeline, tiles->order, TILES);
 }
 
 static void work(void *memory, void *user)
@@ -272,7 +272,7 @@ static zero_result pass(struct tiles *tiles, uint64_t next, struct base_error *e
     zero_result result;
     memset(tiles->work, 0, sizeof tiles->work);
     begin(tiles);
-    while ((result = off_stream_next(tiles->stream, &tile, error)) == ZERO_OK) {
+    while ((result = off_pipeline_next(tiles->pipeline, &tile, error)) == ZERO_OK) {
         const bool changed = next > tiles->step && changes(next, tile.number);
         struct tiles_work *todo = &tiles->work[tile.number];
         *todo = (struct tiles_work){
@@ -281,9 +281,9 @@ static zero_result pass(struct tiles *tiles, uint64_t next, struct base_error *e
             fake_device_launch(tiles->device_stream, work, tile.memory, todo);
         else
             work(tile.memory, todo);
-        off_stream_put(tiles->stream, &tile, changed);
+        off_pipeline_put(tiles->pipeline, &tile, changed);
     }
-    const zero_result ended = off_stream_end(tiles->stream, &end);
+    const zero_result ended = off_pipeline_end(tiles->pipeline, &end);
     const zero_result found = verdict(tiles, error);
     if (result == ZERO_NOT_FOUND)
         result = found;
@@ -300,7 +300,7 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error)
         result = off_tilefile_record(tiles->tilefile, next, payload, next % PAYLOAD_BYTES, error);
     if (result) {
         off_tilefile_abandon(tiles->tilefile);
-        off_stream_forget(tiles->stream);
+        off_pipeline_forget(tiles->pipeline);
         return result;
     }
     tiles->step = next;

@@ -17,10 +17,10 @@ struct tiles_work {
     struct base_error error;
 };
 
-/** Slots and a stream over them. */
+/** Slots and a pipeline over them. */
 struct tiles {
     struct off_tilefile *tilefile;
-    struct off_stream *stream;
+    struct off_pipeline *pipeline;
     size_t order[TILES];
     uint64_t step;
     bool in_place;
@@ -40,8 +40,8 @@ struct tiles_config {
     bool device; /**< that of fake_device.h */
 };
 
-/** That of the stream, but for the tile file and the device's stream. */
-struct off_stream_config tiles_stream_config(const struct tiles_config *config);
+/** That of the pipeline, but for the tile file and the device's stream. */
+struct off_pipeline_config tiles_pipeline_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
 extern const struct off_codec tiles_codec;

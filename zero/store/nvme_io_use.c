@@ -30,14 +30,14 @@ static const struct off_io_use *lesser(const struct off_io_use *one, const struc
 
 static const struct off_io_use *of_strips(const struct eng_strip_file *file)
 {
-    return lesser(file->stream ? off_stream_io(file->stream) : NULL,
+    return lesser(file->pipeline ? off_pipeline_io(file->pipeline) : NULL,
                   file->tile_io ? off_tile_io_io(file->tile_io) : NULL);
 }
 
 /** The least engine of this rank's queues; NULL: it has none. */
 static const struct off_io_use *of_rank(const struct eng_tier *tier)
 {
-    const struct off_io_use *use = tier->stream ? off_stream_io(tier->stream) : NULL;
+    const struct off_io_use *use = tier->pipeline ? off_pipeline_io(tier->pipeline) : NULL;
     return lesser(lesser(use, of_strips(&tier->params.file)), of_strips(&tier->sums.file));
 }
 

@@ -31,8 +31,8 @@ zero_result eng_params_needs(const zero_ctx *z, const struct eng_placement *plac
                              const struct eng_tiles *tiles, struct eng_tier_needs *needs,
                              struct base_error *error);
 
-/** Errors as of off_tilefile_open(), off_stream_create() and off_tile_io_create(); close follows in
- * any case. */
+/** Errors as of off_tilefile_open(), off_pipeline_create() and off_tile_io_create(); close follows
+ * in any case. */
 zero_result eng_params_open(zero_ctx *z, struct base_error *error);
 void eng_params_close(struct eng_params *params);
 
@@ -41,7 +41,7 @@ void eng_params_begin(zero_ctx *z, size_t count);
 /** Whether there is room for those of the next tile, or for the next of them where they are
  * several. */
 bool eng_params_ready(const zero_ctx *z, size_t tile);
-/** Those of the next one, which is in memory. Errors as of off_stream_next(). */
+/** Those of the next one, which is in memory. Errors as of off_pipeline_next(). */
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error);
 /** Ends it when all are written; an error that there is already stays. */
 void eng_params_end(zero_ctx *z, struct base_error *error);

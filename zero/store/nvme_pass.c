@@ -69,7 +69,7 @@ uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed)
 {
     z->tier->memory[tile->number] = NULL;
     const uint64_t waited_ns = changed ? eng_before_tile_overwrite(z, tile->number) : 0;
-    off_stream_put(z->tier->stream, tile, changed);
+    off_pipeline_put(z->tier->pipeline, tile, changed);
     return waited_ns;
 }
 
@@ -94,8 +94,8 @@ void eng_tier_abandon(zero_ctx *z)
     if (!z->tier)
         return;
     off_tilefile_abandon(z->tier->tilefile);
-    if (z->tier->stream)
-        off_stream_forget(z->tier->stream);
+    if (z->tier->pipeline)
+        off_pipeline_forget(z->tier->pipeline);
 }
 
 /** Ends what is made of the tiles of the pass that `r` came of: its result. */
@@ -109,7 +109,7 @@ static zero_result end_params(zero_ctx *z, zero_result r, struct base_error *err
 zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error)
 {
     struct base_error end = {0};
-    const zero_result ended = off_stream_end(z->tier->stream, &end);
+    const zero_result ended = off_pipeline_end(z->tier->pipeline, &end);
     if (!r && ended)
         r = zero_fail(error, ended, "%s", end.message);
     if (r)
@@ -132,12 +132,12 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
         return r;
     tier->up = true;
     if (access == ENG_REPLACE)
-        off_stream_begin_anew(tier->stream, tier->order, count);
+        off_pipeline_begin_anew(tier->pipeline, tier->order, count);
     else
-        off_stream_begin(tier->stream, tier->order, count);
+        off_pipeline_begin(tier->pipeline, tier->order, count);
     if (makes_params(z, access))
         eng_params_begin(z, count);
-    while (!r && (r = off_stream_next(tier->stream, &tile, error)) == ZERO_OK)
+    while (!r && (r = off_pipeline_next(tier->pipeline, &tile, error)) == ZERO_OK)
         r = use_tile(z, &tile, access, work, user, error);
     r = r == ZERO_NOT_FOUND ? ZERO_OK : r;
     if (makes_params(z, access))

@@ -112,7 +112,7 @@ size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
     if (needs->tiles == 0)
         return 0;
     const struct off_tile_io_config tile_io = tile_io_config(z, needs->tiles, needs->tile_bytes);
-    const struct off_stream_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
+    const struct off_pipeline_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
     return sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
            places_for(needs->tile_bytes) *
                (sizeof(struct place) + off_tilefile_room_for(needs->tile_bytes)) +

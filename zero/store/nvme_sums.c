@@ -467,7 +467,7 @@ static bool trains(const zero_ctx *z, const struct eng_strip *strip)
 void eng_sums_update_begin(zero_ctx *z, size_t count)
 {
     struct eng_strip_file *file = &z->tier->sums.file;
-    off_stream_forget(file->stream); // the tile I/O has written others since
+    off_pipeline_forget(file->pipeline); // the tile I/O has written others since
     eng_strip_file_begin(z, file, count, trains, false);
 }
 

@@ -54,15 +54,15 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
                            const struct eng_tiles *tiles, struct eng_tier_needs *needs,
                            struct base_error *error);
 
-/** Errors as of off_tilefile_open(), off_stream_create() and off_tile_io_create(); close follows in
- * any case. */
+/** Errors as of off_tilefile_open(), off_pipeline_create() and off_tile_io_create(); close follows
+ * in any case. */
 zero_result eng_sums_open(zero_ctx *z, struct base_error *error);
 void eng_sums_close(struct eng_sums *sums);
 
 /** Begins an update of `count` tiles, at least one, of tier->order. */
 void eng_sums_update_begin(zero_ctx *z, size_t count);
 /** The next piece that it updates: its segments have their gradients until the next call. Errors as
- * of off_stream_next(). */
+ * of off_pipeline_next(). */
 zero_result eng_sums_update_piece(zero_ctx *z, size_t piece, struct base_error *error);
 /** Ends it; an error that there is already stays. */
 void eng_sums_update_end(zero_ctx *z, struct base_error *error);

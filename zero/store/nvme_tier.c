@@ -39,11 +39,11 @@ zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placemen
 }
 
 /** Passes with `buffers` tiles in memory, but for the tile file. */
-static struct off_stream_config stream_of(const struct eng_config *config,
-                                          const struct eng_tiles *tiles, size_t buffers)
+static struct off_pipeline_config stream_of(const struct eng_config *config,
+                                            const struct eng_tiles *tiles, size_t buffers)
 {
     const unsigned transfers = eng_transfers_under_way((size_t)config->tile_bytes);
-    return (struct off_stream_config){
+    return (struct off_pipeline_config){
         .engine = off_engine_find(config->io),
         .tiles = tiles->count,
         .buffers = buffers,
@@ -61,8 +61,8 @@ static struct off_stream_config stream_of(const struct eng_config *config,
 static size_t memory_of(const struct eng_config *config, const struct eng_tiles *tiles,
                         size_t buffers)
 {
-    const struct off_stream_config stream = stream_of(config, tiles, buffers);
-    return off_stream_memory(&stream, tiles->largest).buffers;
+    const struct off_pipeline_config pipeline = stream_of(config, tiles, buffers);
+    return off_pipeline_memory(&pipeline, tiles->largest).buffers;
 }
 
 /** As many as there is memory for, where `beside` bytes are for parameters and sums. */
@@ -111,8 +111,8 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
-    const struct off_stream_config stream = stream_of(&z->config, tiles, buffers);
-    const struct off_stream_memory memory = off_stream_memory(&stream, tiles->largest);
+    const struct off_pipeline_config pipeline = stream_of(&z->config, tiles, buffers);
+    const struct off_pipeline_memory memory = off_pipeline_memory(&pipeline, tiles->largest);
     needs->tiles = tiles->count;
     needs->tile_bytes = tiles->largest;
     needs->buffers = buffers;
@@ -191,8 +191,8 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 {
     struct statvfs status;
     disk->known = false;
-    if (z->tier && z->tier->stream)
-        disk->pages = off_pages_text(off_stream_pages(z->tier->stream)->kind);
+    if (z->tier && z->tier->pipeline)
+        disk->pages = off_pages_text(off_pipeline_pages(z->tier->pipeline)->kind);
     if (z->tier)
         eng_tier_disk_io(z->tier, disk);
     if (z->tier && z->tier->tilefile) {
@@ -324,8 +324,8 @@ void eng_tier_count(const zero_ctx *z, zero_statistics *stats)
     const struct eng_tier *tier = z->tier;
     if (!tier)
         return;
-    if (tier->stream) {
-        const struct off_stream_counts counts = off_stream_counts(tier->stream);
+    if (tier->pipeline) {
+        const struct off_pipeline_counts counts = off_pipeline_counts(tier->pipeline);
         stats->state_read_bytes = counts.io.bytes[OFF_READ];
         stats->state_written_bytes = counts.io.bytes[OFF_WRITE];
         stats->state_tile_bytes = counts.contents[OFF_READ] + counts.contents[OFF_WRITE];
@@ -395,14 +395,14 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
         eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error);
     if (r || needs.tiles == 0)
         return r;
-    struct off_stream_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
+    struct off_pipeline_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.tilefile = tier->tilefile;
     tier->buffers = needs.buffers;
-    r = off_stream_create(&tier->stream, &config, error);
+    r = off_pipeline_create(&tier->pipeline, &config, error);
     if (!r && z->config.streamed)
-        r = eng_device_tiles_pin(z, off_stream_pages(tier->stream), error);
+        r = eng_device_tiles_pin(z, off_pipeline_pages(tier->pipeline), error);
     if (!r && config.encode)
-        off_stream_encode(tier->stream, tier->compression.encodes);
+        off_pipeline_encode(tier->pipeline, tier->compression.encodes);
     return r;
 }
 
@@ -433,7 +433,7 @@ zero_result eng_tier_open(zero_ctx *z)
 static void end(void *user)
 {
     struct eng_tier *tier = user;
-    off_stream_destroy(tier->stream);
+    off_pipeline_destroy(tier->pipeline);
     eng_params_close(&tier->params);
     eng_sums_close(&tier->sums);
     eng_recorded_end(tier);

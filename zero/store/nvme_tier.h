@@ -75,11 +75,11 @@ struct eng_tier {
     char path[ENG_TIER_PATH];
     struct eng_tiles tiles;
     struct off_blocking_calls
-        *blocking_calls; /**< whatever touches the file but the stream, from commit to close */
+        *blocking_calls; /**< whatever touches the file but the pipeline, from commit to close */
     struct off_tilefile *tilefile;
-    bool remove;               /**< the file, in the end */
-    struct off_stream *stream; /**< NULL: there are no tiles */
-    size_t buffers;            /**< of it */
+    bool remove;                   /**< the file, in the end */
+    struct off_pipeline *pipeline; /**< NULL: there are no tiles */
+    size_t buffers;                /**< of it */
     struct eng_compression compression;
     unsigned char **memory; /**< of each tile; NULL: it is in none */
     size_t *order;          /**< tiles of the pass under way, */
@@ -145,8 +145,8 @@ typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct 
 zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
                           void *user, struct base_error *error);
 
-/** Ends the pass of tier->stream that `r` came of, and after an error has it count for nothing: its
- * result. */
+/** Ends the pass of tier->pipeline that `r` came of, and after an error has it count for nothing:
+ * its result. */
 zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error);
 /** Gives a tile back; how long that waited for a save, in ns. */
 uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed);

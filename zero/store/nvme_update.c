@@ -126,9 +126,9 @@ static void begin(zero_ctx *z)
     if (tier->chosen == 0)
         return;
     tier->compression.spent_ns = 0;
-    tier->compression.waited_then = off_stream_counts(tier->stream).waited_s;
-    off_stream_encode(tier->stream, tier->compression.encodes);
-    off_stream_begin(tier->stream, tier->order, tier->chosen);
+    tier->compression.waited_then = off_pipeline_counts(tier->pipeline).waited_s;
+    off_pipeline_encode(tier->pipeline, tier->compression.encodes);
+    off_pipeline_begin(tier->pipeline, tier->order, tier->chosen);
     if (z->config.params_nvme)
         eng_params_begin(z, tier->chosen);
     if (z->config.grads_nvme)
@@ -167,7 +167,7 @@ static zero_result put_tiles(zero_ctx *z, size_t most, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     while (tier->put < tier->updated) {
-        const bool waits = tier->updated - tier->put > most || !off_stream_ready(tier->stream);
+        const bool waits = tier->updated - tier->put > most || !off_pipeline_ready(tier->pipeline);
         const zero_result r = eng_device_tiles_left(z, tier->order[tier->put], waits, error);
         if (r)
             return r == ZERO_AGAIN ? ZERO_OK : r;
@@ -183,7 +183,7 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
     struct off_tile tile;
     zero_result r = put_tiles(z, tier->buffers - 2, error);
     if (!r)
-        r = off_stream_next(tier->stream, &tile, error);
+        r = off_pipeline_next(tier->pipeline, &tile, error);
     if (r)
         return r;
     tier->memory[tile.number] = tile.memory;
@@ -200,7 +200,7 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
     struct off_tile tile;
     if (z->config.streamed)
         return pass_next_tile(z, error);
-    zero_result r = off_stream_next(tier->stream, &tile, error);
+    zero_result r = off_pipeline_next(tier->pipeline, &tile, error);
     if (r)
         return r;
     tier->memory[tile.number] = tile.memory;
@@ -220,7 +220,7 @@ static void stop_clock(struct eng_tier *tier, uint64_t began)
     tier->compression.spent_ns += base_clock_ns() - began;
     tier->compression.newest = (struct eng_update_time){
         .seconds = (double)tier->compression.spent_ns * 1e-9,
-        .waited_s = off_stream_counts(tier->stream).waited_s - tier->compression.waited_then,
+        .waited_s = off_pipeline_counts(tier->pipeline).waited_s - tier->compression.waited_then,
     };
 }
 
@@ -337,7 +337,7 @@ static bool is_ready(const zero_ctx *z)
     if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
-    return is_summed(z, tile) && off_stream_ready(tier->stream) &&
+    return is_summed(z, tile) && off_pipeline_ready(tier->pipeline) &&
            eng_tile_may_be_overwritten(z, tile) &&
            (!z->config.params_nvme || eng_params_ready(z, tile));
 }

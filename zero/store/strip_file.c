@@ -31,10 +31,10 @@ static struct off_tilefile_config tilefile_config(const zero_ctx *z,
     };
 }
 
-static struct off_stream_config stream_config(const zero_ctx *z, const struct eng_strips *strips,
-                                              size_t buffers)
+static struct off_pipeline_config pipeline_config(const zero_ctx *z,
+                                                  const struct eng_strips *strips, size_t buffers)
 {
-    return (struct off_stream_config){
+    return (struct off_pipeline_config){
         .engine = off_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
@@ -64,10 +64,10 @@ void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
     if (strips->count == 0)
         return;
     const struct off_tilefile_config tilefile = tilefile_config(z, strips);
-    const struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    const struct off_pipeline_config pipeline = pipeline_config(z, strips, buffers.pass);
     const struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
-    const struct off_stream_memory pass = off_stream_memory(&stream, strips->largest);
-    const struct off_stream_memory moves = off_tile_io_memory(&tile_io, strips->largest);
+    const struct off_pipeline_memory pass = off_pipeline_memory(&pipeline, strips->largest);
+    const struct off_pipeline_memory moves = off_tile_io_memory(&tile_io, strips->largest);
     file->bytes += off_tilefile_file_bytes(&tilefile);
     file->memory += pass.buffers + moves.buffers;
     *tables += off_tilefile_memory(&tilefile) + pass.tables + moves.tables;
@@ -78,7 +78,7 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
 {
     const struct eng_strips *strips = &file->strips;
     const struct off_tilefile_config tilefile = tilefile_config(z, strips);
-    struct off_stream_config stream = stream_config(z, strips, buffers.pass);
+    struct off_pipeline_config pipeline = pipeline_config(z, strips, buffers.pass);
     struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     int recorded;
     file->order = base_calloc(strips->count + 1, sizeof *file->order);
@@ -88,17 +88,17 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
     if (strips->count == 0)
         return ZERO_OK;
     zero_result r = off_tilefile_open(&file->tilefile, &tilefile, &recorded, error);
-    stream.tilefile = tile_io.tilefile = file->tilefile;
+    pipeline.tilefile = tile_io.tilefile = file->tilefile;
     if (!r)
-        r = off_stream_create(&file->stream, &stream, error);
+        r = off_pipeline_create(&file->pipeline, &pipeline, error);
     return r ? r : off_tile_io_create(&file->tile_io, &tile_io, error);
 }
 
 struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
 {
     struct off_io_counts counts = {.commits = 0};
-    if (file->stream)
-        counts = off_stream_counts(file->stream).io;
+    if (file->pipeline)
+        counts = off_pipeline_counts(file->pipeline).io;
     if (!file->tile_io)
         return counts;
     const struct off_io_counts moves = off_tile_io_counts(file->tile_io).io;
@@ -109,7 +109,7 @@ struct off_io_counts eng_strip_file_counts(const struct eng_strip_file *file)
 void eng_strip_file_close(struct eng_strip_file *file)
 {
     off_tile_io_destroy(file->tile_io);
-    off_stream_destroy(file->stream);
+    off_pipeline_destroy(file->pipeline);
     off_tilefile_close(file->tilefile, true);
     eng_strips_free(&file->strips);
     base_free(file->order);
@@ -136,14 +136,14 @@ void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t
 {
     size_t count = 0;
     file->makes = makes;
-    if (!file->stream)
+    if (!file->pipeline)
         return;
     for (size_t i = 0; i < tiles; i++)
         count = add_strips(z, file, z->tier->order[i], count, wanted);
     if (makes)
-        off_stream_begin_anew(file->stream, file->order, count);
+        off_pipeline_begin_anew(file->pipeline, file->order, count);
     else
-        off_stream_begin(file->stream, file->order, count);
+        off_pipeline_begin(file->pipeline, file->order, count);
 }
 
 static bool has(const struct eng_strip_file *file, size_t piece)
@@ -155,13 +155,13 @@ static bool has(const struct eng_strip_file *file, size_t piece)
 
 bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece)
 {
-    return !file->stream || has(file, piece) || off_stream_ready(file->stream);
+    return !file->pipeline || has(file, piece) || off_pipeline_ready(file->pipeline);
 }
 
 static void leave(struct eng_strip_file *file)
 {
     if (file->at_strip)
-        off_stream_put(file->stream, &file->strip, file->makes);
+        off_pipeline_put(file->pipeline, &file->strip, file->makes);
     file->at_strip = false;
 }
 
@@ -170,7 +170,7 @@ zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsi
 {
     if (!has(file, piece)) {
         leave(file);
-        const zero_result r = off_stream_next(file->stream, &file->strip, error);
+        const zero_result r = off_pipeline_next(file->pipeline, &file->strip, error);
         if (r)
             return r;
         file->at_strip = true;
@@ -182,8 +182,8 @@ zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsi
 
 zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error)
 {
-    if (!file->stream)
+    if (!file->pipeline)
         return ZERO_OK;
     leave(file);
-    return off_stream_end(file->stream, error);
+    return off_pipeline_end(file->pipeline, error);
 }

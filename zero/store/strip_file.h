@@ -18,7 +18,7 @@
 struct eng_strip_file {
     struct eng_strips strips;
     struct off_tilefile *tilefile; /**< NULL, like the two below: there are no strips */
-    struct off_stream *stream;
+    struct off_pipeline *pipeline;
     struct off_tile_io *tile_io;
     size_t *order; /**< strips of the pass under way */
     bool makes;    /**< it makes them, instead of reading them */
@@ -37,7 +37,7 @@ void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
                           const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
                           struct eng_file_needs *file, size_t *tables);
 
-/** Opens the file of file->strips. Errors as of off_tilefile_open(), off_stream_create() and
+/** Opens the file of file->strips. Errors as of off_tilefile_open(), off_pipeline_create() and
  * off_tile_io_create(); close follows in any case. */
 zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
                                 struct eng_strip_buffers buffers, struct base_error *error);
@@ -62,10 +62,10 @@ void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t
  * waiting. */
 bool eng_strip_file_ready(const struct eng_strip_file *file, size_t piece);
 /** Where the next piece of the pass that is in a strip has its bytes, until the next call. Errors
- * as of off_stream_next(). */
+ * as of off_pipeline_next(). */
 zero_result eng_strip_file_piece(struct eng_strip_file *file, size_t piece, unsigned char **bytes,
                                  struct base_error *error);
-/** Ends it, with all written. Errors as of off_stream_end(). */
+/** Ends it, with all written. Errors as of off_pipeline_end(). */
 zero_result eng_strip_file_end(struct eng_strip_file *file, struct base_error *error);
 
 #endif
