@@ -47,8 +47,8 @@ struct off_pipeline_config {
     /** Threads that verify, sum, decode and encode; 0: the one that reads and writes does, and the
      * disk waits meanwhile. One keeps up with 10 GB/s without a codec. */
     unsigned helpers;
-    const struct off_codec *codec; /**< NULL: none */
-    const void *codec_user;        /**< its functions' argument */
+    const struct off_tile_codec *codec; /**< NULL: none */
+    const void *codec_user;             /**< its functions' argument */
     bool encode; /**< tiles that are written, until off_pipeline_encode() says something else: there
                       is room for it; those read are decoded anyway */
     const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */

@@ -62,7 +62,7 @@ struct off_helper {
 
 struct off_pipeline {
     struct off_tilefile *tilefile;
-    const struct off_codec *codec;
+    const struct off_tile_codec *codec;
     bool encode, fill;
     struct off_tile_queue queue;      /**< the thread's */
     const struct base_device *device; /**< NULL: the CPU */

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 
-struct off_codec {
-    size_t size;      /**< sizeof(struct off_codec) */
+struct off_tile_codec {
+    size_t size;      /**< sizeof(struct off_tile_codec) */
     const char *name; /**< for messages */
 
     /** Bytes that a state will have allocated. `user` is that of the pipeline's config, here and

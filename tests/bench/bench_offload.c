@@ -421,7 +421,7 @@ static struct off_tilefile_config tilefile_config(const struct work *work)
     return (struct off_tilefile_config){.path = work->path, .tiles = TILES, .tile_bytes = bytes};
 }
 
-static void open_stream(struct state *state, size_t count, const struct off_codec *codec)
+static void open_stream(struct state *state, size_t count, const struct off_tile_codec *codec)
 {
     struct base_error error = {.result = ZERO_OK};
     const struct off_pipeline_config pipeline = {
@@ -441,7 +441,8 @@ static void open_stream(struct state *state, size_t count, const struct off_code
         fail(error.message);
 }
 
-static void open_state(const struct work *work, struct state *state, const struct off_codec *codec)
+static void open_state(const struct work *work, struct state *state,
+                       const struct off_tile_codec *codec)
 {
     struct base_error error = {.result = ZERO_OK};
     const struct off_tilefile_config tilefile = tilefile_config(work);

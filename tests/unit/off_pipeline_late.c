@@ -224,7 +224,7 @@ static void helpers_may_be_late(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    struct off_codec slow = tiles_codec;
+    struct off_tile_codec slow = tiles_codec;
     struct off_pipeline_config config = tiles_pipeline_config(&encoded);
     slow.encode = encode_slowly;
     open_tiles(&encoded, &off_engine_sync, 3);
@@ -258,7 +258,7 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    struct off_codec slow = tiles_codec;
+    struct off_tile_codec slow = tiles_codec;
     struct off_pipeline_config config = tiles_pipeline_config(&encoded);
     struct off_tile tile;
     slow.encode = encode_behind_a_gate;

@@ -141,8 +141,8 @@ static zero_result decode(void *coder, size_t tile, const void *in, size_t store
     return ZERO_OK;
 }
 
-const struct off_codec tiles_codec = {
-    .size = sizeof(struct off_codec),
+const struct off_tile_codec tiles_codec = {
+    .size = sizeof(struct off_tile_codec),
     .name = "blocks",
     .bytes = coder_bytes,
     .create = coder_create,

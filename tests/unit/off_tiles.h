@@ -44,7 +44,7 @@ struct tiles_config {
 struct off_pipeline_config tiles_pipeline_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
-extern const struct off_codec tiles_codec;
+extern const struct off_tile_codec tiles_codec;
 
 /** Opens them at the newest record, or clears them: step 0 with no contents. */
 zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,

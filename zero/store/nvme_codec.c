@@ -146,8 +146,8 @@ static zero_result decode(void *state, size_t tile, const void *in, size_t store
     return ZERO_OK;
 }
 
-const struct off_codec eng_tile_codec = {
-    .size = sizeof(struct off_codec),
+const struct off_tile_codec eng_tile_codec = {
+    .size = sizeof(struct off_tile_codec),
     .name = "planes",
     .bytes = bytes,
     .create = create,

@@ -14,6 +14,6 @@
 
 #include "offload/tile_codec.h"
 
-extern const struct off_codec eng_tile_codec;
+extern const struct off_tile_codec eng_tile_codec;
 
 #endif
