@@ -37,7 +37,7 @@ static int set_direct(int fd)
 }
 
 // Turns O_DIRECT on, where that can be had.
-static zero_result make_direct(struct off_file *file, struct base_error *error)
+static zero_result make_direct(struct off_direct_file *file, struct base_error *error)
 {
     const size_t unit = direct_unit(file->fd);
     file->unit = 1;
@@ -56,23 +56,25 @@ static zero_result make_direct(struct off_file *file, struct base_error *error)
     return ZERO_OK;
 }
 
-const char *off_access_text(size_t direct_unit, char text[OFF_ACCESS_BYTES])
+const char *off_direct_file_text(size_t direct_unit, char text[OFF_DIRECT_FILE_TEXT_BYTES])
 {
     if (direct_unit == 0)
-        snprintf(text, OFF_ACCESS_BYTES, "through the cache: this file system has no O_DIRECT");
+        snprintf(text, OFF_DIRECT_FILE_TEXT_BYTES,
+                 "through the cache: this file system has no O_DIRECT");
     else if (direct_unit > BASE_DIRECT_UNIT)
-        snprintf(text, OFF_ACCESS_BYTES,
+        snprintf(text, OFF_DIRECT_FILE_TEXT_BYTES,
                  "through the cache: O_DIRECT takes units of %zu bytes here, more than %d",
                  direct_unit, BASE_DIRECT_UNIT);
     else
-        snprintf(text, OFF_ACCESS_BYTES, "past the cache in units of %zu bytes", direct_unit);
+        snprintf(text, OFF_DIRECT_FILE_TEXT_BYTES, "past the cache in units of %zu bytes",
+                 direct_unit);
     return text;
 }
 
-zero_result off_file_open(struct off_file *file, const char *path, int flags, mode_t mode,
-                          struct base_error *error)
+zero_result off_direct_file_open(struct off_direct_file *file, const char *path, int flags,
+                                 mode_t mode, struct base_error *error)
 {
-    *file = (struct off_file){.fd = -1};
+    *file = (struct off_direct_file){.fd = -1};
     file->path = base_strdup(path);
     if (!file->path)
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for its name", path);
@@ -80,14 +82,14 @@ zero_result off_file_open(struct off_file *file, const char *path, int flags, mo
     if (!result)
         result = make_direct(file, error);
     if (result)
-        off_file_close(file, NULL);
+        off_direct_file_close(file, NULL);
     return result;
 }
 
-zero_result off_file_close(struct off_file *file, struct base_error *error)
+zero_result off_direct_file_close(struct off_direct_file *file, struct base_error *error)
 {
     const zero_result result = base_close(&file->fd, file->path ? file->path : "", error);
     base_free(file->path);
-    *file = (struct off_file){.fd = -1};
+    *file = (struct off_direct_file){.fd = -1};
     return result;
 }

@@ -35,7 +35,7 @@ enum { STRETCHES = CANDIDATES + 4 };
 
 struct prober {
     const struct off_engine *engine;
-    struct off_file file;
+    struct off_direct_file file;
     struct off_pages pages;
     size_t bytes;
     uint64_t stretch_ns;
@@ -102,7 +102,7 @@ static zero_result measure(struct prober *prober, const unsigned count[OFF_DIREC
         .ranges = &range,
         .range_count = 1,
     };
-    const struct off_file *file = &prober->file;
+    const struct off_direct_file *file = &prober->file;
     zero_result result = off_io_create(&prober->io, &config, error);
     if (!result)
         result =
@@ -121,7 +121,8 @@ static zero_result measure(struct prober *prober, const unsigned count[OFF_DIREC
 static zero_result prepare(struct prober *prober, const struct off_probe_config *config,
                            struct base_error *error)
 {
-    zero_result result = off_file_open(&prober->file, config->directory, O_TMPFILE, 0600, error);
+    zero_result result =
+        off_direct_file_open(&prober->file, config->directory, O_TMPFILE, 0600, error);
     if (result)
         return result;
     if (fallocate(prober->file.fd, 0, 0, (off_t)prober->bytes) != 0)
@@ -201,7 +202,7 @@ zero_result off_probe(struct off_probe *probe, const struct off_probe_config *co
     if (result)
         *probe = (struct off_probe){.mixed_rate = 0};
     off_pages_destroy(&prober->pages);
-    off_file_close(&prober->file, NULL);
+    off_direct_file_close(&prober->file, NULL);
     base_free(prober);
     return result;
 }

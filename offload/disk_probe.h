@@ -22,7 +22,7 @@ struct off_probe {
     size_t transfer_bytes;        /**< with which mixed_rate was reached: for off_io_config, */
     unsigned credits[OFF_DIRECTIONS];
     enum off_page_kind pages; /**< of the memory that was used, */
-    size_t direct_unit;       /**< and of the file: off_file's */
+    size_t direct_unit;       /**< and of the file: off_direct_file's */
     struct off_io_use use;    /**< of the last queue */
 };
 

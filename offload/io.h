@@ -110,8 +110,8 @@ zero_result off_io_create(struct off_io **io, const struct off_io_config *config
 
 /**
  * Adds a file, open for what will be asked of it, and keeps `fd` and `path` (for messages), both
- * borrowed. `unit`: of its offsets and sizes, and of the memory (off_file). ZERO_E_LIMIT: more than
- * OFF_MAX_FILES; ZERO_E_IO, ZERO_E_NOMEM: nothing has changed.
+ * borrowed. `unit`: of its offsets and sizes, and of the memory (off_direct_file). ZERO_E_LIMIT:
+ * more than OFF_MAX_FILES; ZERO_E_IO, ZERO_E_NOMEM: nothing has changed.
  */
 zero_result off_io_add_file(struct off_io *io, int fd, size_t unit, const char *path, int *file,
                             struct base_error *error);

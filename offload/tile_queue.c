@@ -51,7 +51,7 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
                                   const struct off_tile_queue_config *config,
                                   struct base_error *error)
 {
-    const struct off_file *file = off_tilefile_file(config->tilefile);
+    const struct off_direct_file *file = off_tilefile_file(config->tilefile);
     size_t room = 0;
     for (size_t i = 0; i < config->tiles; i++)
         if (off_tilefile_room(config->tilefile, i) > room)

@@ -44,7 +44,7 @@ size_t off_tilefile_memory(const struct off_tilefile_config *config)
 
 /* ------------------------------------------------------------------ tiles */
 
-const struct off_file *off_tilefile_file(const struct off_tilefile *tilefile)
+const struct off_direct_file *off_tilefile_file(const struct off_tilefile *tilefile)
 {
     return &tilefile->file;
 }
@@ -216,7 +216,7 @@ static int reserve(int fd, uint64_t bytes)
 static zero_result allocate_file(const struct off_tilefile *tilefile, uint64_t bytes,
                                  struct base_error *error)
 {
-    const struct off_file *file = &tilefile->file;
+    const struct off_direct_file *file = &tilefile->file;
     const int failed = reserve(file->fd, bytes);
     if (failed != 0) // a part of it may be reserved
         base_truncate(file->fd, 0, file->path, NULL);
@@ -234,19 +234,19 @@ static zero_result open_file(struct off_tilefile *tilefile, const char *path,
                              struct base_error *error)
 {
     if (tilefile->in_place)
-        return off_file_open(&tilefile->file, path, O_TMPFILE, 0600, error);
-    zero_result result = off_file_open(&tilefile->file, path, 0, 0, error);
+        return off_direct_file_open(&tilefile->file, path, O_TMPFILE, 0600, error);
+    zero_result result = off_direct_file_open(&tilefile->file, path, 0, 0, error);
     if (result != ZERO_NOT_FOUND)
         return result;
     base_error_clear(error);
-    result = off_file_open(&tilefile->file, path, O_CREAT, 0600, error);
+    result = off_direct_file_open(&tilefile->file, path, O_CREAT, 0600, error);
     tilefile->created = !result;
     return result;
 }
 
 // Locks the file, which a process that has died may still have for a moment: until the last write
 // that it has left to the kernel is done. That is waited for, for the place may be used again.
-static zero_result lock_file(const struct off_file *file, struct base_error *error)
+static zero_result lock_file(const struct off_direct_file *file, struct base_error *error)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     const uint64_t deadline = base_clock_ns() + LOCK_PATIENCE_NS;
@@ -279,7 +279,7 @@ static zero_result take_file(struct off_tilefile *tilefile, const char *path,
             return zero_fail_errno(error, ZERO_E_IO, errno, "%s: fstat", path);
         if (status.st_nlink > 0)
             return ZERO_OK;
-        off_file_close(&tilefile->file, NULL);
+        off_direct_file_close(&tilefile->file, NULL);
         tilefile->created = false;
     }
 }
@@ -390,7 +390,7 @@ void off_tilefile_close(struct off_tilefile *tilefile, bool remove)
         base_unlink(tilefile->file.path, NULL);
     if (ours)
         base_unlock(tilefile->file.fd);
-    off_file_close(&tilefile->file, NULL);
+    off_direct_file_close(&tilefile->file, NULL);
     base_free(tilefile->tiles);
     base_free(tilefile->record);
     base_free(tilefile);

@@ -107,7 +107,7 @@ zero_result off_tilefile_void_older(struct off_tilefile *tilefile, struct base_e
 zero_result off_tilefile_give_up(struct off_tilefile *tilefile, struct base_error *error);
 
 /** The file, for reads and writes. */
-const struct off_file *off_tilefile_file(const struct off_tilefile *tilefile);
+const struct off_direct_file *off_tilefile_file(const struct off_tilefile *tilefile);
 
 /** Where a tile's current contents are, and where its next ones go. Multiples of 4,096, as is the
  * room behind them. */

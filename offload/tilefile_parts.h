@@ -42,7 +42,7 @@ struct off_tile_state {
 };
 
 struct off_tilefile {
-    struct off_file file;
+    struct off_direct_file file;
     uint64_t file_bytes;
     bool created, durable, in_place, unchecked;
     pid_t process; /**< that opened it */

@@ -12,7 +12,7 @@
 
 static struct temporary temporary;
 static struct base_error failure;
-static struct off_file file = {.fd = -1};
+static struct off_direct_file file = {.fd = -1};
 
 static int set_up(void **state)
 {
@@ -25,17 +25,17 @@ static int tear_down(void **state)
 {
     (void)state;
     base_fault_set(NULL, NULL);
-    off_file_close(&file, NULL);
+    off_direct_file_close(&file, NULL);
     temporary_remove(&temporary);
     return 0;
 }
 
 static zero_result open_with(const char *fault)
 {
-    off_file_close(&file, NULL);
+    off_direct_file_close(&file, NULL);
     assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
     const zero_result result =
-        off_file_open(&file, temporary_path(&temporary, "file"), O_CREAT, 0600, &failure);
+        off_direct_file_open(&file, temporary_path(&temporary, "file"), O_CREAT, 0600, &failure);
     base_fault_set(NULL, NULL);
     return result;
 }
@@ -48,24 +48,24 @@ static bool is_direct(void)
 static void unit_and_flag_are_one(void **state)
 {
     (void)state;
-    char text[OFF_ACCESS_BYTES], expected[OFF_ACCESS_BYTES];
+    char text[OFF_DIRECT_FILE_TEXT_BYTES], expected[OFF_DIRECT_FILE_TEXT_BYTES];
     assert_int_equal(open_with(NULL), ZERO_OK);
     assert_int_equal(is_direct(), file.unit > 1);
     if (!is_direct())
         return;
     assert_int_equal(file.unit, file.direct_unit);
     snprintf(expected, sizeof expected, "past the cache in units of %zu bytes", file.unit);
-    assert_string_equal(off_access_text(file.direct_unit, text), expected);
+    assert_string_equal(off_direct_file_text(file.direct_unit, text), expected);
 }
 
 static void without_direct_it_is_told(void **state)
 {
     (void)state;
-    char text[OFF_ACCESS_BYTES];
+    char text[OFF_DIRECT_FILE_TEXT_BYTES];
     assert_int_equal(open_with("file.direct:einval@1"), ZERO_OK);
     assert_false(is_direct());
     assert_int_equal(file.unit, 1);
-    assert_string_equal(off_access_text(file.direct_unit, text),
+    assert_string_equal(off_direct_file_text(file.direct_unit, text),
                         "through the cache: this file system has no O_DIRECT");
 }
 
@@ -73,12 +73,12 @@ static void without_direct_it_is_told(void **state)
 static void a_large_unit_is_left_alone(void **state)
 {
     (void)state;
-    char text[OFF_ACCESS_BYTES];
+    char text[OFF_DIRECT_FILE_TEXT_BYTES];
     assert_int_equal(open_with("file.unit@1"), ZERO_OK);
     assert_false(is_direct());
     assert_int_equal(file.unit, 1);
     assert_int_equal(file.direct_unit, 2 * BASE_DIRECT_UNIT);
-    assert_string_equal(off_access_text(file.direct_unit, text),
+    assert_string_equal(off_direct_file_text(file.direct_unit, text),
                         "through the cache: O_DIRECT takes units of 8192 bytes here, more than "
                         "4096");
 }
@@ -99,5 +99,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_large_unit_is_left_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_failure_is_one, set_up, tear_down),
     };
-    return cmocka_run_group_tests_name("off_file", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_direct_file", tests, NULL, NULL);
 }

@@ -95,11 +95,12 @@ static void a_file_without_direct_is_told(void **state)
         const struct off_engine *engine = off_engine_at((size_t)i);
         assert_int_equal(base_fault_set(i ? "file.direct:einval@1" : NULL, NULL), ZERO_OK);
         assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
-        struct off_file file;
+        struct off_direct_file file;
         base_fault_set(NULL, NULL);
-        assert_int_equal(off_file_open(&file, temporary.directory, O_TMPFILE, 0600, NULL), ZERO_OK);
+        assert_int_equal(off_direct_file_open(&file, temporary.directory, O_TMPFILE, 0600, NULL),
+                         ZERO_OK);
         assert_int_equal(probe.direct_unit, i ? 0 : file.direct_unit);
-        off_file_close(&file, NULL);
+        off_direct_file_close(&file, NULL);
     }
 }
 

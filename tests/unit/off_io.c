@@ -30,7 +30,7 @@ static struct off_request requests[REQUESTS];
 // A queue and a file, made anew for each test and engine.
 struct rig {
     struct off_io *io;
-    struct off_file file;
+    struct off_direct_file file;
     int number;
 };
 
@@ -84,7 +84,7 @@ static struct rig make_rig(const struct off_engine *engine)
         .range_count = 1,
     };
     const char *path = temporary_path(&temporary, "state");
-    if (off_file_open(&rig.file, path, O_CREAT, 0600, &failure) ||
+    if (off_direct_file_open(&rig.file, path, O_CREAT, 0600, &failure) ||
         off_io_create(&rig.io, &config, &failure) ||
         off_io_add_file(rig.io, rig.file.fd, rig.file.unit, rig.file.path, &rig.number, &failure))
         fail_msg("%s: %s", engine->name, failure.message);
@@ -94,7 +94,7 @@ static struct rig make_rig(const struct off_engine *engine)
 static void free_rig(struct rig *rig)
 {
     off_io_destroy(rig->io);
-    assert_int_equal(off_file_close(&rig->file, NULL), ZERO_OK);
+    assert_int_equal(off_direct_file_close(&rig->file, NULL), ZERO_OK);
 }
 
 static void submit(struct rig *rig, int i, enum off_direction direction)
@@ -450,7 +450,7 @@ static void really_full(void **state)
         const struct off_io_config config = {.engine = engine, .ranges = &range, .range_count = 1};
         struct rig rig;
         assert_int_equal(off_io_create(&rig.io, &config, &failure), ZERO_OK);
-        assert_int_equal(off_file_open(&rig.file, "/dev/full", 0, 0, &failure), ZERO_OK);
+        assert_int_equal(off_direct_file_open(&rig.file, "/dev/full", 0, 0, &failure), ZERO_OK);
         assert_int_equal(
             off_io_add_file(rig.io, rig.file.fd, rig.file.unit, rig.file.path, &rig.number, NULL),
             ZERO_OK);

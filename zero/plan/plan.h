@@ -108,7 +108,7 @@ struct eng_plan_disk {
     char engine_ranks[96];   /**< how many ranks have which engine; "" if all have this one */
     uint64_t lock_limit;     /**< bytes that this user may lock; UINT64_MAX: any. Of plans only */
     bool opened;             /**< a file there was: it is known how they are read and written, */
-    size_t direct_unit;      /**< off_file's */
+    size_t direct_unit;      /**< off_direct_file's */
     double disk_rate;        /**< bytes a second of reads and writes together; 0: not probed */
     double read_rate;        /**< of reads alone, */
     double latency_s;        /**< and how long a small one takes */

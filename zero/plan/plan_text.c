@@ -262,10 +262,10 @@ static void write_io(struct base_text *text, const struct eng_plan *plan,
 {
     const struct eng_plan_disk *disk = &plan->disk;
     const bool registers = disk->engine && strncmp(disk->engine, "uring", 6) == 0;
-    char access[OFF_ACCESS_BYTES], needed[32], limit[32];
+    char access[OFF_DIRECT_FILE_TEXT_BYTES], needed[32], limit[32];
     base_text_add(text, "  io           %s", disk->engine ? disk->engine : config->io);
     if (disk->opened)
-        base_text_add(text, ", %s", off_access_text(disk->direct_unit, access));
+        base_text_add(text, ", %s", off_direct_file_text(disk->direct_unit, access));
     base_text_add(text, "\n");
     if (*disk->engine_passed) {
         base_text_add(text, "  io=auto      has nothing better");
