@@ -118,7 +118,7 @@ static zero_result measure(struct prober *prober, const unsigned count[OFF_DIREC
 }
 
 // The file is allocated and written once: overwriting is what will be done.
-static zero_result prepare(struct prober *prober, const struct off_probe_config *config,
+static zero_result prepare(struct prober *prober, const struct off_disk_probe_config *config,
                            struct base_error *error)
 {
     zero_result result =
@@ -150,7 +150,7 @@ static zero_result write_file(struct prober *prober, struct base_error *error)
 
 // Finds what mixed reads and writes are fastest with, how fast either is alone, and how late a
 // read.
-static zero_result measure_all(struct prober *prober, struct off_probe *probe,
+static zero_result measure_all(struct prober *prober, struct off_disk_probe *probe,
                                struct base_error *error)
 {
     zero_result result = ZERO_OK;
@@ -179,12 +179,12 @@ static zero_result measure_all(struct prober *prober, struct off_probe *probe,
     return result;
 }
 
-zero_result off_probe(struct off_probe *probe, const struct off_probe_config *config,
-                      struct base_error *error)
+zero_result off_disk_probe(struct off_disk_probe *probe, const struct off_disk_probe_config *config,
+                           struct base_error *error)
 {
     const double seconds = config->seconds > 0 ? config->seconds : 1;
     struct prober *prober = base_calloc(1, sizeof *prober);
-    *probe = (struct off_probe){.mixed_rate = 0};
+    *probe = (struct off_disk_probe){.mixed_rate = 0};
     if (!prober)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast %s is",
                          config->directory);
@@ -200,7 +200,7 @@ zero_result off_probe(struct off_probe *probe, const struct off_probe_config *co
     probe->direct_unit = prober->file.direct_unit;
     probe->use = prober->use;
     if (result)
-        *probe = (struct off_probe){.mixed_rate = 0};
+        *probe = (struct off_disk_probe){.mixed_rate = 0};
     off_pages_destroy(&prober->pages);
     off_direct_file_close(&prober->file, NULL);
     base_free(prober);

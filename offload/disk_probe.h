@@ -8,14 +8,14 @@
 #include "offload/io.h"
 #include "offload/pages.h"
 
-struct off_probe_config {
+struct off_disk_probe_config {
     const char *directory; /**< on the file system in question */
     const struct off_engine *engine;
     double seconds; /**< about so long it takes; 0: 1 */
     size_t bytes;   /**< of the nameless file it uses; 0: 256 MiB */
 };
 
-struct off_probe {
+struct off_disk_probe {
     double read_rate, write_rate; /**< bytes a second, each by itself, */
     double mixed_rate;            /**< and both together, with as many of either */
     double latency_s;             /**< of a read of 4 KiB when nothing else is under way */
@@ -31,7 +31,7 @@ struct off_probe {
  * is no such directory (error is set too); ZERO_E_LIMIT: no room; ZERO_E_UNSUPPORTED: the file
  * system cannot reserve any; ZERO_E_IO; else as off_io_create(). *probe is all zero then.
  */
-zero_result off_probe(struct off_probe *probe, const struct off_probe_config *config,
-                      struct base_error *error);
+zero_result off_disk_probe(struct off_disk_probe *probe, const struct off_disk_probe_config *config,
+                           struct base_error *error);
 
 #endif

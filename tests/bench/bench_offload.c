@@ -391,11 +391,11 @@ static void find_best_fio(struct work *work)
 
 static void probe_disk(const struct work *work)
 {
-    struct off_probe probe;
+    struct off_disk_probe probe;
     struct base_error error = {.result = ZERO_OK};
-    const struct off_probe_config probing = {.directory = work->directory,
-                                             .engine = &off_engine_uring};
-    if (off_probe(&probe, &probing, &error))
+    const struct off_disk_probe_config probing = {.directory = work->directory,
+                                                  .engine = &off_engine_uring};
+    if (off_disk_probe(&probe, &probing, &error))
         fail(error.message);
     printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * probe.read_rate,
            1e-9 * probe.write_rate, 1e-9 * probe.mixed_rate);

@@ -15,7 +15,7 @@ enum { FILE_BYTES = 32 << 20 };
 
 static struct temporary temporary;
 static struct base_error failure;
-static struct off_probe probe;
+static struct off_disk_probe probe;
 
 static int set_up(void **state)
 {
@@ -34,9 +34,9 @@ static int tear_down(void **state)
 
 static zero_result measure(const struct off_engine *engine, const char *directory)
 {
-    const struct off_probe_config config = {
+    const struct off_disk_probe_config config = {
         .directory = directory, .engine = engine, .seconds = 0.1, .bytes = FILE_BYTES};
-    return off_probe(&probe, &config, &failure);
+    return off_disk_probe(&probe, &config, &failure);
 }
 
 static void every_engine_has_rates(void **state)
@@ -145,5 +145,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_without_direct_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_fails_leaves_nothing, set_up, tear_down),
     };
-    return cmocka_run_group_tests_name("off_probe", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("off_disk_probe", tests, NULL, NULL);
 }

@@ -242,14 +242,14 @@ static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
 
 /** The probe may register more memory than ranks with few tiles: if theirs may be locked, they will
  * have the engine that registers it. */
-static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off_probe *probe,
+static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off_disk_probe *probe,
                               struct base_error *error)
 {
-    struct off_probe_config config = {.directory = z->config.nvme_dir,
-                                      .engine = off_engine_find(z->config.io)};
+    struct off_disk_probe_config config = {.directory = z->config.nvme_dir,
+                                           .engine = off_engine_find(z->config.io)};
     const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
     struct base_error refusal = {.result = ZERO_OK};
-    zero_result r = off_probe(probe, &config, &refusal);
+    zero_result r = off_disk_probe(probe, &config, &refusal);
     char needed[32];
     if (!r) {
         const struct off_io_use *use = &probe->use;
@@ -263,14 +263,14 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
         return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
                          eng_human(eng_tier_registers(&z->plan), needed));
     config.engine = &off_engine_uring_plain;
-    r = off_probe(probe, &config, error);
+    r = off_disk_probe(probe, &config, error);
     probe->use.engine = &off_engine_uring;
     return r;
 }
 
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
 {
-    struct off_probe probe;
+    struct off_disk_probe probe;
     if (!z->config.nvme)
         return ZERO_OK;
     disk->lock_limit = off_lock_limit();

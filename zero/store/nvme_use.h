@@ -49,7 +49,7 @@ zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placem
 /** Finds what is free in the directory of files, and how those are used that are open. */
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
 /** Finds how it is used, how fast it is, memory, and the update, in about a second. Errors as of
- * off_probe(); ZERO_E_NOMEM. */
+ * off_disk_probe(); ZERO_E_NOMEM. */
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error);
 
 /** Opens the file, if the configuration asks for one. Collective. ZERO_E_STATE: another process has
