@@ -34,7 +34,7 @@ static const size_t far = (size_t)1 << 20;
 enum { STRETCHES = CANDIDATES + 4 };
 
 struct prober {
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     struct off_direct_file file;
     struct off_pages pages;
     size_t bytes;

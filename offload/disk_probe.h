@@ -10,7 +10,7 @@
 
 struct off_disk_probe_config {
     const char *directory; /**< on the file system in question */
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     double seconds; /**< about so long it takes; 0: 1 */
     size_t bytes;   /**< of the nameless file it uses; 0: 256 MiB */
 };

@@ -173,12 +173,12 @@ zero_result off_io_create(struct off_io **out, const struct off_io_config *confi
     struct off_io *io = allocate(config);
     if (!io)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a queue of reads and writes");
-    const struct off_engine_config wanted = {
+    const struct off_io_engine_config wanted = {
         .depth = io->depth,
         .ranges = io->ranges,
         .range_count = io->range_count,
     };
-    result = off_engine_create(config->engine, &wanted, &io->use, &io->state, error);
+    result = off_io_engine_create(config->engine, &wanted, &io->use, &io->state, error);
     if (result) {
         off_io_destroy(io);
         return result;

@@ -35,7 +35,7 @@
 #include <stdbool.h>
 
 struct off_io;
-struct off_engine;
+struct off_io_engine;
 
 enum off_direction { OFF_READ, OFF_WRITE, OFF_DIRECTIONS };
 
@@ -50,7 +50,7 @@ enum { OFF_MAX_RANGES = 16, OFF_MAX_FILES = 16 };
 enum { OFF_USUAL_TRANSFER = 1 << 20 }; /**< bytes, where a config names none */
 
 struct off_io_config {
-    const struct off_engine *engine;  /**< of off_engine_at() or off_engine_find() */
+    const struct off_io_engine *engine; /**< of off_io_engine_at() or off_io_engine_find() */
     size_t transfer_bytes;            /**< a power of two, 4 KiB to 64 MiB; 0: OFF_USUAL_TRANSFER */
     unsigned credits[OFF_DIRECTIONS]; /**< transfers under way, at most 1,024; 0: 16. A direction
                                            that has nothing to do lends its own to the other */
@@ -130,7 +130,7 @@ zero_result off_io_commit(struct off_io *io, struct base_error *error);
 /** The engine of a queue, and the error for which the choice before it was passed over: all zero
  * where there was none. */
 struct off_io_use {
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     struct base_error passed;
 };
 

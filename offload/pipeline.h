@@ -37,7 +37,7 @@
 struct off_pipeline;
 
 struct off_pipeline_config {
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     struct off_tilefile *tilefile;    /**< borrowed until destroy */
     size_t tiles;                     /**< of the tile file */
     size_t buffers;                   /**< tiles in memory, at least 2 */

@@ -24,7 +24,7 @@
 struct off_tile_io;
 
 struct off_tile_io_config {
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     struct off_tilefile *tilefile; /**< borrowed until destroy */
     size_t tiles;                  /**< of the tile file */
     size_t buffers;                /**< tiles under way at a time, at least 1 */

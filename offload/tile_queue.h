@@ -15,7 +15,7 @@
 enum { OFF_TILE_NAME_BYTES = 32 };
 
 struct off_tile_queue_config {
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     struct off_tilefile *tilefile; /**< borrowed; NULL: asked for its memory alone */
     size_t tiles;                  /**< of the tile file */
     size_t places;     /**< for tiles in memory, each as large as the largest one's room, */

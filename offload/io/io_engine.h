@@ -30,24 +30,24 @@ struct off_completion {
 };
 
 /** What an engine is created for. */
-struct off_engine_config {
+struct off_io_engine_config {
     unsigned depth; /**< transfers under way at a time; their numbers are below it */
     const struct off_range *ranges;
     size_t range_count;
 };
 
 /** All functions are there, and used by one thread, but for memory and wake. */
-struct off_engine {
-    size_t size;      /**< sizeof(struct off_engine) */
+struct off_io_engine {
+    size_t size;      /**< sizeof(struct off_io_engine) */
     const char *name; /**< as in the configuration */
     /** NULL: it is an engine. Else it stands for the first of these that can be created, has no
      * functions of its own but memory, and a NULL behind the last. */
-    const struct off_engine *const *choices;
+    const struct off_io_engine *const *choices;
 
     /** What it takes for `depth` transfers under way. Pure. */
     struct off_io_memory (*memory)(unsigned depth);
     /** Errors as off_io_create() has them; *state is NULL then. */
-    zero_result (*create)(void **state, const struct off_engine_config *config,
+    zero_result (*create)(void **state, const struct off_io_engine_config *config,
                           struct base_error *error);
     /** Prepares for a file; its number is the next one from 0. */
     zero_result (*add_file)(void *state, int fd, const char *path, struct base_error *error);
@@ -68,25 +68,25 @@ struct off_engine {
     void (*destroy)(void *state);
 };
 
-extern const struct off_engine off_engine_auto; /**< not one of off_engine_at() */
-extern const struct off_engine off_engine_uring;
-extern const struct off_engine off_engine_uring_plain;
-extern const struct off_engine off_engine_threads;
-extern const struct off_engine off_engine_sync;
+extern const struct off_io_engine off_io_engine_auto; /**< not one of off_io_engine_at() */
+extern const struct off_io_engine off_io_engine_uring;
+extern const struct off_io_engine off_io_engine_uring_plain;
+extern const struct off_io_engine off_io_engine_threads;
+extern const struct off_io_engine off_io_engine_sync;
 
 /** Does a transfer with pread(2) or pwrite(2): a completion's result. *Local*, any thread. */
 int off_transfer_now(const struct off_transfer *transfer);
 
 /** Engine number `index` of this build, the one to prefer first; NULL beyond the last. *Local.* */
-const struct off_engine *off_engine_at(size_t index);
+const struct off_io_engine *off_io_engine_at(size_t index);
 
 /** The engine called `name`, "auto" included; NULL if there is none. *Local.* */
-const struct off_engine *off_engine_find(const char *name);
+const struct off_io_engine *off_io_engine_find(const char *name);
 
 /** Creates an engine, or the first choice that can be created, and says in *use which. Errors as
  * off_io_create() has them; *state is NULL then. *Local.* */
-zero_result off_engine_create(const struct off_engine *engine,
-                              const struct off_engine_config *config, struct off_io_use *use,
-                              void **state, struct base_error *error);
+zero_result off_io_engine_create(const struct off_io_engine *engine,
+                                 const struct off_io_engine_config *config, struct off_io_use *use,
+                                 void **state, struct base_error *error);
 
 #endif

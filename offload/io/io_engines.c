@@ -2,18 +2,18 @@
 
 #include <string.h>
 
-static const struct off_engine *const engines[] = {
-    &off_engine_uring,
-    &off_engine_uring_plain,
-    &off_engine_threads,
-    &off_engine_sync,
+static const struct off_io_engine *const engines[] = {
+    &off_io_engine_uring,
+    &off_io_engine_uring_plain,
+    &off_io_engine_threads,
+    &off_io_engine_sync,
 };
 
 // The last one asks the system for nothing but threads.
-static const struct off_engine *const choices[] = {
-    &off_engine_uring,
-    &off_engine_uring_plain,
-    &off_engine_threads,
+static const struct off_io_engine *const choices[] = {
+    &off_io_engine_uring,
+    &off_io_engine_uring_plain,
+    &off_io_engine_threads,
     NULL,
 };
 
@@ -29,25 +29,25 @@ static struct off_io_memory auto_memory(unsigned depth)
     return most;
 }
 
-const struct off_engine off_engine_auto = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_auto = {
+    .size = sizeof(struct off_io_engine),
     .name = "auto",
     .choices = choices,
     .memory = auto_memory,
 };
 
-const struct off_engine *off_engine_at(size_t index)
+const struct off_io_engine *off_io_engine_at(size_t index)
 {
     return index < sizeof engines / sizeof engines[0] ? engines[index] : NULL;
 }
 
-const struct off_engine *off_engine_find(const char *name)
+const struct off_io_engine *off_io_engine_find(const char *name)
 {
-    const struct off_engine *engine;
-    for (size_t i = 0; (engine = off_engine_at(i)); i++)
+    const struct off_io_engine *engine;
+    for (size_t i = 0; (engine = off_io_engine_at(i)); i++)
         if (strcmp(engine->name, name) == 0)
             return engine;
-    return strcmp(name, off_engine_auto.name) == 0 ? &off_engine_auto : NULL;
+    return strcmp(name, off_io_engine_auto.name) == 0 ? &off_io_engine_auto : NULL;
 }
 
 static bool may_do_without(zero_result result)
@@ -56,8 +56,8 @@ static bool may_do_without(zero_result result)
 }
 
 // What the configuration names is refused with the way out.
-static zero_result create_named(const struct off_engine *engine,
-                                const struct off_engine_config *config, void **state,
+static zero_result create_named(const struct off_io_engine *engine,
+                                const struct off_io_engine_config *config, void **state,
                                 struct base_error *error)
 {
     struct base_error refusal = {.result = ZERO_OK};
@@ -70,9 +70,9 @@ static zero_result create_named(const struct off_engine *engine,
                          : "");
 }
 
-zero_result off_engine_create(const struct off_engine *engine,
-                              const struct off_engine_config *config, struct off_io_use *use,
-                              void **state, struct base_error *error)
+zero_result off_io_engine_create(const struct off_io_engine *engine,
+                                 const struct off_io_engine_config *config, struct off_io_use *use,
+                                 void **state, struct base_error *error)
 {
     zero_result result = ZERO_E_UNSUPPORTED;
     *use = (struct off_io_use){.engine = engine};

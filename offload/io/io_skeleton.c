@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "offload/io/io_engine.h"
 
-extern const struct off_engine off_engine_skeleton;
+extern const struct off_io_engine off_io_engine_skeleton;
 
 struct skeleton_engine {
     unsigned depth;
@@ -31,7 +31,7 @@ static void skeleton_destroy(void *state)
     base_free(state);
 }
 
-static zero_result skeleton_create(void **state, const struct off_engine_config *config,
+static zero_result skeleton_create(void **state, const struct off_io_engine_config *config,
                                    struct base_error *error)
 {
     // Everything is allocated here. What the system does not have, or does not allow, is
@@ -84,8 +84,8 @@ static void skeleton_wake(void *state)
     (void)state;
 }
 
-const struct off_engine off_engine_skeleton = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_skeleton = {
+    .size = sizeof(struct off_io_engine),
     .name = "skeleton",
     .memory = skeleton_memory,
     .create = skeleton_create,

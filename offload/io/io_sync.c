@@ -33,7 +33,7 @@ static void sync_destroy(void *state)
     base_free(engine);
 }
 
-static zero_result sync_create(void **state, const struct off_engine_config *config,
+static zero_result sync_create(void **state, const struct off_io_engine_config *config,
                                struct base_error *error)
 {
     *state = NULL;
@@ -101,8 +101,8 @@ static void sync_wake(void *state)
     (void)state;
 }
 
-const struct off_engine off_engine_sync = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_sync = {
+    .size = sizeof(struct off_io_engine),
     .name = "sync",
     .memory = sync_memory,
     .create = sync_create,

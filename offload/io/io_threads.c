@@ -132,7 +132,7 @@ static zero_result start_threads(struct threads_engine *engine, struct base_erro
     return ZERO_OK;
 }
 
-static zero_result threads_create(void **state, const struct off_engine_config *config,
+static zero_result threads_create(void **state, const struct off_io_engine_config *config,
                                   struct base_error *error)
 {
     *state = NULL;
@@ -204,8 +204,8 @@ static void threads_wake(void *state)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-const struct off_engine off_engine_threads = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_threads = {
+    .size = sizeof(struct off_io_engine),
     .name = "threads",
     .memory = threads_memory,
     .create = threads_create,

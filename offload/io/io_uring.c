@@ -145,7 +145,8 @@ static zero_result open_ring(struct uring_engine *engine, unsigned depth, struct
 
 // All memory, in pieces that the kernel takes.
 static zero_result register_memory(struct uring_engine *engine,
-                                   const struct off_engine_config *config, struct base_error *error)
+                                   const struct off_io_engine_config *config,
+                                   struct base_error *error)
 {
     struct iovec pieces[MOST_PIECES];
     unsigned count = 0;
@@ -181,7 +182,7 @@ static zero_result register_files(struct uring_engine *engine, struct base_error
 
 static void uring_destroy(void *state);
 
-static zero_result create(void **state, const struct off_engine_config *config, bool registers,
+static zero_result create(void **state, const struct off_io_engine_config *config, bool registers,
                           struct base_error *error)
 {
     *state = NULL;
@@ -208,13 +209,13 @@ static zero_result create(void **state, const struct off_engine_config *config, 
     return ZERO_OK;
 }
 
-static zero_result uring_create(void **state, const struct off_engine_config *config,
+static zero_result uring_create(void **state, const struct off_io_engine_config *config,
                                 struct base_error *error)
 {
     return create(state, config, true, error);
 }
 
-static zero_result plain_create(void **state, const struct off_engine_config *config,
+static zero_result plain_create(void **state, const struct off_io_engine_config *config,
                                 struct base_error *error)
 {
     return create(state, config, false, error);
@@ -401,8 +402,8 @@ static void uring_destroy(void *state)
     base_free(engine);
 }
 
-const struct off_engine off_engine_uring = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_uring = {
+    .size = sizeof(struct off_io_engine),
     .name = "uring",
     .memory = uring_memory,
     .create = uring_create,
@@ -414,8 +415,8 @@ const struct off_engine off_engine_uring = {
     .destroy = uring_destroy,
 };
 
-const struct off_engine off_engine_uring_plain = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_uring_plain = {
+    .size = sizeof(struct off_io_engine),
     .name = "uring-plain",
     .memory = uring_memory,
     .create = plain_create,

@@ -394,7 +394,7 @@ static void probe_disk(const struct work *work)
     struct off_disk_probe probe;
     struct base_error error = {.result = ZERO_OK};
     const struct off_disk_probe_config probing = {.directory = work->directory,
-                                                  .engine = &off_engine_uring};
+                                                  .engine = &off_io_engine_uring};
     if (off_disk_probe(&probe, &probing, &error))
         fail(error.message);
     printf("probe: %.2f GB/s read, %.2f written, %.2f mixed\n", 1e-9 * probe.read_rate,
@@ -425,7 +425,7 @@ static void open_stream(struct state *state, size_t count, const struct off_tile
 {
     struct base_error error = {.result = ZERO_OK};
     const struct off_pipeline_config pipeline = {
-        .engine = &off_engine_uring,
+        .engine = &off_io_engine_uring,
         .transfer_bytes = ENG_TRANSFER_BYTES,
         .credits = {ENG_TILES_UNDER_WAY, ENG_TILES_UNDER_WAY},
         .tilefile = state->tilefile,

@@ -24,7 +24,7 @@ static struct tiles_config config_of(int round)
 {
     return (struct tiles_config){
         .path = temporary_path(&temporary, "slots"),
-        .engine = off_engine_at((size_t)round % 3),
+        .engine = off_io_engine_at((size_t)round % 3),
         .buffers = BUFFERS,
         .helpers = (unsigned)round / 3 % 3,
         .encode = round % 4 < 2,

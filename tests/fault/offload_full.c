@@ -72,7 +72,7 @@ static void a_file_needs_room(void **state)
 {
     (void)state;
     const struct tiles_config config = {.path = temporary_path(&temporary, "full/slots"),
-                                        .engine = &off_engine_sync,
+                                        .engine = &off_io_engine_sync,
                                         .buffers = 4,
                                         .helpers = 1,
                                         .fill = true};

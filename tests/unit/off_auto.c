@@ -57,7 +57,7 @@ static int expect_engine(const char *name, const char *words)
     const int fd = open(temporary.directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
     const struct off_io_config config = {
-        .engine = off_engine_find("auto"), .ranges = &range, .range_count = 1};
+        .engine = off_io_engine_find("auto"), .ranges = &range, .range_count = 1};
     int failed = fd < 0 || off_io_create(&io, &config, &error) != ZERO_OK;
     if (!failed) {
         const struct off_io_use *use = off_io_use(io);
@@ -80,7 +80,7 @@ static int expect_refusal(const char *name, zero_result wanted, const char *word
     struct off_io *io;
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
     const struct off_io_config config = {
-        .engine = off_engine_find(name), .ranges = &range, .range_count = 1};
+        .engine = off_io_engine_find(name), .ranges = &range, .range_count = 1};
     const zero_result result = off_io_create(&io, &config, &error);
     off_io_destroy(io);
     if (result == wanted && strstr(error.message, words) && strstr(error.message, name) &&
@@ -116,7 +116,7 @@ static int with_no_locked_memory(void)
         return failed;
     struct base_error error = {.result = ZERO_OK};
     struct off_io *io;
-    const struct off_io_config config = {.engine = &off_engine_uring_plain};
+    const struct off_io_config config = {.engine = &off_io_engine_uring_plain};
     const bool rings_count = off_io_create(&io, &config, &error) != ZERO_OK;
     off_io_destroy(io);
     return expect_engine(rings_count ? "threads" : "uring-plain", "ulimit -l") ||
@@ -177,7 +177,7 @@ static int with_a_failure(void)
 {
     struct base_error error = {.result = ZERO_OK};
     struct off_io *io;
-    const struct off_io_config config = {.engine = &off_engine_auto};
+    const struct off_io_config config = {.engine = &off_io_engine_auto};
     base_fault_set("offload.register:efault@1", NULL);
     return off_io_create(&io, &config, &error) != ZERO_E_IO || !strstr(error.message, "EFAULT");
 }

@@ -32,7 +32,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static zero_result measure(const struct off_engine *engine, const char *directory)
+static zero_result measure(const struct off_io_engine *engine, const char *directory)
 {
     const struct off_disk_probe_config config = {
         .directory = directory, .engine = engine, .seconds = 0.1, .bytes = FILE_BYTES};
@@ -42,8 +42,8 @@ static zero_result measure(const struct off_engine *engine, const char *director
 static void every_engine_has_rates(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
-    for (size_t i = 0; (engine = off_engine_at(i)); i++) {
+    const struct off_io_engine *engine;
+    for (size_t i = 0; (engine = off_io_engine_at(i)); i++) {
         assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
         assert_true(probe.read_rate > 0 && probe.write_rate > 0 && probe.mixed_rate > 0);
         assert_true(probe.latency_s > 0);
@@ -62,14 +62,14 @@ static void note(void *state, unsigned number, const struct off_transfer *transf
         reads_end = end > reads_end ? end : reads_end;
     else
         writes_begin = transfer->offset < writes_begin ? transfer->offset : writes_begin;
-    off_engine_sync.submit(state, number, transfer);
+    off_io_engine_sync.submit(state, number, transfer);
 }
 
 // A disk may have what was just written at hand.
 static void nothing_is_read_that_is_written(void **state)
 {
     (void)state;
-    struct off_engine noted = off_engine_sync;
+    struct off_io_engine noted = off_io_engine_sync;
     noted.submit = note;
     reads_end = 0;
     writes_begin = FILE_BYTES;
@@ -81,10 +81,10 @@ static void pages_are_those_that_were_got(void **state)
 {
     (void)state;
     assert_int_equal(base_fault_set("pages.reserved@1,pages.transparent@1", NULL), ZERO_OK);
-    assert_int_equal(measure(&off_engine_sync, temporary.directory), ZERO_OK);
+    assert_int_equal(measure(&off_io_engine_sync, temporary.directory), ZERO_OK);
     assert_int_equal(probe.pages, OFF_PAGES_PLAIN);
     assert_int_equal(base_fault_set("pages.reserved@1", NULL), ZERO_OK);
-    assert_int_equal(measure(&off_engine_sync, temporary.directory), ZERO_OK);
+    assert_int_equal(measure(&off_io_engine_sync, temporary.directory), ZERO_OK);
     assert_int_not_equal(probe.pages, OFF_PAGES_RESERVED);
 }
 
@@ -92,7 +92,7 @@ static void a_file_without_direct_is_told(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        const struct off_engine *engine = off_engine_at((size_t)i);
+        const struct off_io_engine *engine = off_io_engine_at((size_t)i);
         assert_int_equal(base_fault_set(i ? "file.direct:einval@1" : NULL, NULL), ZERO_OK);
         assert_int_equal(measure(engine, temporary.directory), ZERO_OK);
         struct off_direct_file file;
@@ -122,17 +122,18 @@ static void what_fails_leaves_nothing(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         base_error_clear(&failure);
         base_fault_set(cases[i].fault, NULL);
-        assert_int_equal(measure(&off_engine_threads, temporary.directory), cases[i].result);
+        assert_int_equal(measure(&off_io_engine_threads, temporary.directory), cases[i].result);
         assert_int_equal(failure.result, cases[i].result);
         assert_true(probe.mixed_rate == 0 && probe.transfer_bytes == 0);
         assert_int_equal(temporary_entries(&temporary), 0);
     }
     base_fault_set(NULL, NULL);
     base_error_clear(&failure);
-    assert_int_equal(measure(&off_engine_sync, temporary_path(&temporary, "none")), ZERO_NOT_FOUND);
+    assert_int_equal(measure(&off_io_engine_sync, temporary_path(&temporary, "none")),
+                     ZERO_NOT_FOUND);
     assert_non_null(strstr(failure.message, "/none"));
     base_error_clear(&failure);
-    assert_int_equal(measure(&off_engine_sync, "/proc"), ZERO_E_IO);
+    assert_int_equal(measure(&off_io_engine_sync, "/proc"), ZERO_E_IO);
     assert_non_null(strstr(failure.message, "/proc"));
 }
 

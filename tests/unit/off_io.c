@@ -72,7 +72,7 @@ static void check_memory(size_t from, size_t bytes)
             fail_msg("byte %zu is %d, not %d", i, memory[i], expected(i));
 }
 
-static struct rig make_rig(const struct off_engine *engine)
+static struct rig make_rig(const struct off_io_engine *engine)
 {
     struct rig rig;
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
@@ -145,8 +145,8 @@ static void read_and_check(struct rig *rig)
 
 static void for_every_engine(void (*test)(struct rig *rig))
 {
-    const struct off_engine *engine;
-    for (size_t i = 0; (engine = off_engine_at(i)); i++) {
+    const struct off_io_engine *engine;
+    for (size_t i = 0; (engine = off_io_engine_at(i)); i++) {
         struct rig rig = make_rig(engine);
         test(&rig);
         base_fault_set(NULL, NULL);
@@ -216,7 +216,7 @@ static void engines_move_any_size(void **state)
     for_every_engine(odd_sizes);
 }
 
-static const struct off_engine *woken_engine;
+static const struct off_io_engine *woken_engine;
 
 static void *wake_soon(void *engine_state)
 {
@@ -241,10 +241,10 @@ static double seconds_of_waiting(void *engine_state, double patience)
 static void waiting_ends_in_time(void **state)
 {
     (void)state;
-    for (size_t i = 0; (woken_engine = off_engine_at(i)); i++) {
-        if (woken_engine == &off_engine_sync)
+    for (size_t i = 0; (woken_engine = off_io_engine_at(i)); i++) {
+        if (woken_engine == &off_io_engine_sync)
             continue; // never waits
-        const struct off_engine_config config = {.depth = 2};
+        const struct off_io_engine_config config = {.depth = 2};
         void *engine_state;
         assert_int_equal(woken_engine->create(&engine_state, &config, &failure), ZERO_OK);
         assert_int_equal(woken_engine->commit(engine_state, &failure), ZERO_OK);
@@ -404,7 +404,7 @@ static void what_the_kernel_puts_off_is_repeated(void **state)
     (void)state;
     static const char *const names[] = {"eagain", "ebusy", "eintr"};
     for (int n = 1; n<12; n += TEST_STRIDE> 1 ? 2 : 1) {
-        struct rig rig = make_rig(&off_engine_uring);
+        struct rig rig = make_rig(&off_io_engine_uring);
         char fault[64];
         snprintf(fault, sizeof fault, "offload.enter:%s@%d", names[n % 3], n);
         fill_memory();
@@ -427,7 +427,7 @@ static void what_the_kernel_never_begins_is_told(void **state)
     static const char *const faults[] = {"offload.enter:eagain@2+", "offload.enter:efault@1+",
                                          "offload.enter:efault@3+"};
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        struct rig rig = make_rig(&off_engine_uring);
+        struct rig rig = make_rig(&off_io_engine_uring);
         base_fault_set(faults[i], NULL);
         assert_int_not_equal(move_all(&rig, OFF_WRITE), 0);
         const struct base_error *error = &requests[REQUESTS - 1].error;
@@ -445,8 +445,8 @@ static void really_full(void **state)
 {
     (void)state;
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
-    const struct off_engine *engine;
-    for (size_t i = 0; (engine = off_engine_at(i)); i++) {
+    const struct off_io_engine *engine;
+    for (size_t i = 0; (engine = off_io_engine_at(i)); i++) {
         const struct off_io_config config = {.engine = engine, .ranges = &range, .range_count = 1};
         struct rig rig;
         assert_int_equal(off_io_create(&rig.io, &config, &failure), ZERO_OK);
@@ -467,7 +467,7 @@ static void really_full(void **state)
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
-    struct rig rig = make_rig(&off_engine_sync);
+    struct rig rig = make_rig(&off_io_engine_sync);
     const struct off_request good = {
         .file = rig.number, .memory = pages.memory, .bytes = REQUEST_BYTES, .what = "it"};
     const bool direct = rig.file.unit > 1;

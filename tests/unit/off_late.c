@@ -12,7 +12,7 @@ static struct off_io_memory late_memory(unsigned depth)
     return (struct off_io_memory){.bytes = sizeof late};
 }
 
-static zero_result late_create(void **state, const struct off_engine_config *config,
+static zero_result late_create(void **state, const struct off_io_engine_config *config,
                                struct base_error *error)
 {
     (void)config, (void)error;
@@ -83,8 +83,8 @@ static void late_destroy(void *state)
     late.gone = true;
 }
 
-const struct off_engine off_engine_late = {
-    .size = sizeof(struct off_engine),
+const struct off_io_engine off_io_engine_late = {
+    .size = sizeof(struct off_io_engine),
     .name = "late",
     .memory = late_memory,
     .create = late_create,

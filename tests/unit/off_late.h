@@ -23,6 +23,6 @@ extern struct late {
     atomic_bool gone, asked; /**< destroyed, and woken afterwards */
 } late;
 
-extern const struct off_engine off_engine_late;
+extern const struct off_io_engine off_io_engine_late;
 
 #endif

@@ -22,7 +22,7 @@ static int set_up(void **state)
     return rig_set_up(state);
 }
 
-static void open_in_way(const struct off_engine *engine, size_t buffers)
+static void open_in_way(const struct off_io_engine *engine, size_t buffers)
 {
     open_tiles(&tiles_ways[way % TILES_WAYS], engine, buffers);
 }
@@ -30,7 +30,7 @@ static void open_in_way(const struct off_engine *engine, size_t buffers)
 /* ------------------------------------------------------------------ what works */
 
 // In the way of this number first.
-static void passes_of(const struct off_engine *engine, size_t buffers, size_t first)
+static void passes_of(const struct off_io_engine *engine, size_t buffers, size_t first)
 {
     way = first;
     open_in_way(engine, buffers);
@@ -63,10 +63,10 @@ static void passes_of(const struct off_engine *engine, size_t buffers, size_t fi
 static void passes_leave_what_was_put(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     const size_t buffers[] = {2, 3, 8, TILES, TILES + 2};
     int number = 0;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++)
         for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++, number++)
             if (test_takes(number))
                 passes_of(engine, buffers[b], (size_t)number);
@@ -76,8 +76,8 @@ static void passes_leave_what_was_put(void **state)
 static void passes_go_through_the_cache(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++) {
         base_fault_set(e % 2 ? "file.unit@1+" : "file.direct:einval@1+", NULL);
         passes_of(engine, 3, TILES_FILLING + e);
         assert_int_equal(base_fault_fired(), 2);
@@ -89,7 +89,7 @@ static void encoding_can_begin_and_end(void **state)
 {
     (void)state;
     for (way = 1; way <= TILES_FILLING; way++) {
-        open_in_way(&off_engine_sync, 4);
+        open_in_way(&off_io_engine_sync, 4);
         for (int step = 0; step < 6; step++) {
             off_pipeline_encode(tiles.pipeline, step % 3 == 1);
             steps(1);
@@ -106,7 +106,7 @@ static void nothing_lies_behind_encoded_tiles(void **state)
     unsigned char page[4096];
     size_t tails = 0;
     way = 2;
-    open_in_way(&off_engine_sync, 3);
+    open_in_way(&off_io_engine_sync, 3);
     steps(3);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
     for (size_t i = 0; i < TILES; i++) {
@@ -126,11 +126,11 @@ static void nothing_lies_behind_encoded_tiles(void **state)
 static void a_second_user_is_refused(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_sync, 4);
+    open_in_way(&off_io_engine_sync, 4);
     steps(2);
     struct tiles other;
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_sync, .buffers = 2};
     assert_int_equal(tiles_open(&other, &config, &failure), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "/slots: another process"));
     base_error_clear(&failure);
@@ -141,7 +141,7 @@ static void a_second_user_is_refused(void **state)
 static void the_step_before_is_there(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     steps(5);
     tiles_close(&tiles, false);
 
@@ -167,7 +167,7 @@ static void the_step_before_is_there(void **state)
     assert_int_equal(payload_bytes, 4);
     off_tilefile_close(tilefile, false);
 
-    open_in_way(&off_engine_threads, 4); // the newer one is void
+    open_in_way(&off_io_engine_threads, 4); // the newer one is void
     assert_int_equal(tiles.step, 4);
     ok(tiles_check(&tiles, &failure));
     steps(3);
@@ -179,7 +179,7 @@ static void the_step_before_is_there(void **state)
     ok(off_tilefile_open(&tilefile, &stranger, &recorded, &failure));
     assert_int_equal(recorded, 0);
     off_tilefile_close(tilefile, false);
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     assert_int_equal(tiles.step, 7);
     ok(tiles_check(&tiles, &failure));
 }
@@ -188,10 +188,10 @@ static void the_step_before_is_there(void **state)
 static void a_new_beginning_can_be_taken_back(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     steps(3);
     tiles_close(&tiles, false);
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     struct off_tile tile;
     char payload[PAYLOAD_BYTES];
     size_t payload_bytes;
@@ -209,7 +209,7 @@ static void a_new_beginning_can_be_taken_back(void **state)
     off_pipeline_forget(tiles.pipeline);
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
-    open_in_way(&off_engine_threads, 4); // and it stays taken back
+    open_in_way(&off_io_engine_threads, 4); // and it stays taken back
     assert_int_equal(tiles.step, 3);
     ok(tiles_check(&tiles, &failure));
 }
@@ -218,7 +218,7 @@ static void a_new_beginning_can_be_taken_back(void **state)
 static void an_abandoned_pass_counts_for_nothing(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     steps(3);
     struct off_tile tile;
     off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
@@ -232,7 +232,7 @@ static void an_abandoned_pass_counts_for_nothing(void **state)
     ok(off_tilefile_record(tiles.tilefile, 3, "ppp", 3, &failure)); // as a skipped step does
     ok(tiles_check(&tiles, &failure));
     tiles_close(&tiles, false);
-    open_in_way(&off_engine_threads, 4);
+    open_in_way(&off_io_engine_threads, 4);
     ok(tiles_check(&tiles, &failure));
 }
 
@@ -241,7 +241,7 @@ static void what_was_not_read_is_not_kept(void **state)
 {
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
-    open_in_way(&off_engine_threads, TILES);
+    open_in_way(&off_io_engine_threads, TILES);
     steps(3);
     off_pipeline_forget(tiles.pipeline);
     for (size_t i = 0; i < TILES; i++) // in other buffers than before
@@ -260,7 +260,7 @@ static void a_failed_pass_keeps_nothing(void **state)
 {
     (void)state;
     struct off_tile tile;
-    open_in_way(&off_engine_threads, TILES);
+    open_in_way(&off_io_engine_threads, TILES);
     steps(3);
     base_fault_set("offload.write@5", NULL);
     off_pipeline_begin(tiles.pipeline, tiles.order, TILES);
@@ -277,7 +277,7 @@ static void a_failed_pass_keeps_nothing(void **state)
 
 // Every n-th failure of a step, or some of them: an error, and the step before is there, in this
 // process and in the next. What can be tried again is no failure. Each in another way.
-static void sweep(const struct off_engine *engine, const char *point, bool fails)
+static void sweep(const struct off_io_engine *engine, const char *point, bool fails)
 {
     int fired = 0;
     for (int n = 1;; n += TEST_STRIDE > 1 ? 1 + n : 1) {
@@ -330,9 +330,9 @@ static void a_failed_step_leaves_the_one_before(void **state)
         {"offload.short", false},
     };
     enum { POINTS = sizeof failures / sizeof failures[0] };
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     // Each point once in the three builds, and each engine in each of them.
-    for (int e = 0; (engine = off_engine_at((size_t)e)); e++)
+    for (int e = 0; (engine = off_io_engine_at((size_t)e)); e++)
         for (int i = 0; i < POINTS; i++)
             if (TEST_STRIDE == 1 || i == e + 3 * TEST_PART)
                 sweep(engine, failures[i].point, failures[i].fails);
@@ -344,7 +344,7 @@ static void damage_is_found(void **state)
     (void)state;
     for (size_t tile = 0; tile < TILES; tile += 4) {
         way++;
-        open_in_way(&off_engine_uring, 3);
+        open_in_way(&off_io_engine_uring, 3);
         steps(3);
         off_pipeline_forget(tiles.pipeline);
         assert_true(
@@ -390,9 +390,9 @@ static void records_that_lie_are_found(void **state)
     unsigned char first[4096];
     const size_t bytes = tiles_bytes(TILE);
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 3};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_sync, .buffers = 3};
     way = 1;
-    open_in_way(&off_engine_sync, 3);
+    open_in_way(&off_io_engine_sync, 3);
     steps(2);
     const size_t stored = off_tilefile_stored(tiles.tilefile, TILE);
     assert_true(stored > 4096 && stored < bytes);
@@ -434,10 +434,10 @@ static void encoded_tiles_want_a_codec(void **state)
     (void)state;
     struct off_tile tile;
     way = 1;
-    open_in_way(&off_engine_threads, 3);
+    open_in_way(&off_io_engine_threads, 3);
     steps(2);
     off_pipeline_destroy(tiles.pipeline);
-    const struct off_pipeline_config config = {.engine = &off_engine_sync,
+    const struct off_pipeline_config config = {.engine = &off_io_engine_sync,
                                                .tilefile = tiles.tilefile,
                                                .tiles = TILES,
                                                .buffers = 2,
@@ -453,7 +453,7 @@ static void encoded_tiles_want_a_codec(void **state)
 static void a_file_cut_short_is_found(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_uring, 3);
+    open_in_way(&off_io_engine_uring, 3);
     steps(3);
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
@@ -464,12 +464,12 @@ static void a_file_cut_short_is_found(void **state)
     // Nor is it begun anew: that is for whoever has seen what became of the file.
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_uring, .buffers = 3};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_uring, .buffers = 3};
     base_error_clear(&failure);
     assert_int_equal(tiles_open(&tiles, &config, &failure), ZERO_E_CORRUPT);
     assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
     assert_int_equal(unlink(config.path), 0);
-    open_in_way(&off_engine_uring, 3);
+    open_in_way(&off_io_engine_uring, 3);
     assert_int_equal(tiles.step, 0);
     steps(2);
 }
@@ -478,13 +478,13 @@ static void a_file_cut_short_is_found(void **state)
 static void a_file_that_is_gone_is_told(void **state)
 {
     (void)state;
-    open_in_way(&off_engine_uring, 3);
+    open_in_way(&off_io_engine_uring, 3);
     steps(3);
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     assert_int_equal(off_tilefile_record(tiles.tilefile, 4, NULL, 0, &failure), ZERO_E_STATE);
     assert_non_null(strstr(failure.message, "/slots: was cut to 100000 of "));
     tiles_close(&tiles, true);
-    open_in_way(&off_engine_uring, 3);
+    open_in_way(&off_io_engine_uring, 3);
     steps(3);
     assert_int_equal(unlink(temporary_path(&temporary, "slots")), 0);
     assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_STATE);
@@ -495,7 +495,7 @@ static void *open_another(void *argument)
 {
     struct tiles *other = argument;
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_sync, .buffers = 2};
     return tiles_open(other, &config, NULL) ? NULL : other;
 }
 
@@ -506,7 +506,7 @@ static void a_file_that_ends_is_made_anew(void **state)
     struct tiles other;
     pthread_t thread;
     void *opened;
-    open_in_way(&off_engine_sync, 2);
+    open_in_way(&off_io_engine_sync, 2);
     steps(2);
     assert_int_equal(pthread_create(&thread, NULL, open_another, &other), 0);
     const struct timespec pause = {.tv_nsec = 100000000};
@@ -524,8 +524,10 @@ static void a_file_that_ends_is_made_anew(void **state)
 static void in_place_leaves_nothing(void **state)
 {
     (void)state;
-    struct tiles_config config = {
-        .path = temporary.directory, .engine = &off_engine_uring, .buffers = 3, .in_place = true};
+    struct tiles_config config = {.path = temporary.directory,
+                                  .engine = &off_io_engine_uring,
+                                  .buffers = 3,
+                                  .in_place = true};
     for (int i = 0; i < 2; i++) {
         config.unchecked = i == 1;
         config.encode = i == 0;

@@ -22,7 +22,7 @@ static int tear_down(void **state)
 static struct tiles_config config_of(unsigned number)
 {
     return (struct tiles_config){.path = temporary_path(&temporary, "slots"),
-                                 .engine = &off_engine_threads,
+                                 .engine = &off_io_engine_threads,
                                  .buffers = 5,
                                  .helpers = number % 3,
                                  .encode = number % 2,

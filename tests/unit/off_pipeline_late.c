@@ -30,7 +30,7 @@ static void late_fills_come_before_contents(void **state)
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     const struct tiles_config fills = {.helpers = 2, .encode = true, .fill = true};
-    open_tiles(&fills, &off_engine_late,
+    open_tiles(&fills, &off_io_engine_late,
                4); // records are not flushed: both steps are done before the fill
     while (!late.begun)
         nanosleep(&pause, NULL);
@@ -42,10 +42,10 @@ static void late_fills_come_before_contents(void **state)
     ok(tiles_check(&tiles, &failure));
 }
 
-static zero_result create_held(void **state, const struct off_engine_config *config,
+static zero_result create_held(void **state, const struct off_io_engine_config *config,
                                struct base_error *error)
 {
-    const zero_result result = off_engine_late.create(state, config, error);
+    const zero_result result = off_io_engine_late.create(state, config, error);
     late.never = true;
     return result;
 }
@@ -56,9 +56,9 @@ static void a_late_fill_that_fails_is_told(void **state)
     (void)state;
     const struct timespec pause = {.tv_nsec = 1000000};
     const struct tiles_config fills = {.helpers = 1, .fill = true};
-    static struct off_engine held; // until the pipeline's end
+    static struct off_io_engine held; // until the pipeline's end
     struct off_tile tile;
-    held = off_engine_late;
+    held = off_io_engine_late;
     held.create = create_held;
     open_tiles(&fills, &held, 4);
     while (!late.begun)
@@ -103,8 +103,8 @@ static void a_stuck_write_ends_a_pass(void **state)
 {
     (void)state;
     struct off_pipeline_config config = tiles_pipeline_config(&as_they_are);
-    open_tiles(&as_they_are, &off_engine_sync, 3);
-    config.engine = &off_engine_late;
+    open_tiles(&as_they_are, &off_io_engine_sync, 3);
+    config.engine = &off_io_engine_late;
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.timeout_s = 0.1;
@@ -145,8 +145,8 @@ static void patience_begins_anew(void **state)
 {
     (void)state;
     const unsigned credits[OFF_DIRECTIONS] = {1, 1};
-    open_tiles(&as_they_are, &off_engine_sync, 2);
-    const struct off_tile_queue_config config = {.engine = &off_engine_late,
+    open_tiles(&as_they_are, &off_io_engine_sync, 2);
+    const struct off_tile_queue_config config = {.engine = &off_io_engine_late,
                                                  .tilefile = tiles.tilefile,
                                                  .tiles = TILES,
                                                  .places = 1,
@@ -179,18 +179,18 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     const struct timespec pause = {.tv_nsec = 1000000};
     while (blocked)
         nanosleep(&pause, NULL);
-    return off_engine_sync.commit(state, error);
+    return off_io_engine_sync.commit(state, error);
 }
 
 // Then the pipeline's thread cannot tell, and who waits for it does.
 static void a_stuck_engine_ends_a_pass(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the pipeline's end
+    static struct off_io_engine engine; // until the pipeline's end
     struct off_pipeline_config config = tiles_pipeline_config(&as_they_are);
-    engine = off_engine_sync;
+    engine = off_io_engine_sync;
     engine.commit = commit_blocked;
-    open_tiles(&as_they_are, &off_engine_sync, 3);
+    open_tiles(&as_they_are, &off_io_engine_sync, 3);
     config.engine = &engine;
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
@@ -227,8 +227,8 @@ static void helpers_may_be_late(void **state)
     struct off_tile_codec slow = tiles_codec;
     struct off_pipeline_config config = tiles_pipeline_config(&encoded);
     slow.encode = encode_slowly;
-    open_tiles(&encoded, &off_engine_sync, 3);
-    config.engine = &off_engine_late;
+    open_tiles(&encoded, &off_io_engine_sync, 3);
+    config.engine = &off_io_engine_late;
     config.tilefile = tiles.tilefile;
     config.buffers = 3;
     config.codec = &slow;
@@ -263,8 +263,8 @@ static void a_tile_that_is_not_there_is_not_ready(void **state)
     struct off_tile tile;
     slow.encode = encode_behind_a_gate;
     gate = false;
-    open_tiles(&encoded, &off_engine_sync, 2);
-    config.engine = &off_engine_sync;
+    open_tiles(&encoded, &off_io_engine_sync, 2);
+    config.engine = &off_io_engine_sync;
     config.tilefile = tiles.tilefile;
     config.buffers = 2;
     config.codec = &slow;

@@ -33,7 +33,7 @@ static void new_places_are_filled(void **state)
     uint64_t bytes = 0;
     for (size_t i = 0; i < TILES; i++)
         bytes += (tiles_bytes(i) + 4095) / 4096 * 4096;
-    open_tiles(fills, &off_engine_threads, 3);
+    open_tiles(fills, &off_io_engine_threads, 3);
     steps(1);
     assert_int_equal(await_filled(bytes), bytes);
     ok(tiles_check(&tiles, &failure));
@@ -46,7 +46,7 @@ static void new_places_are_filled(void **state)
         char fault[32];
         snprintf(fault, sizeof fault, "offload.write@%d", n);
         base_fault_set(fault, NULL);
-        open_tiles(fills, &off_engine_threads, 3);
+        open_tiles(fills, &off_io_engine_threads, 3);
         await_filled(bytes);
         base_fault_set(NULL, NULL);
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_IO);
@@ -80,7 +80,7 @@ static void large_places_are_filled_whole(void **state)
     const int fd = open(config.path, O_RDWR);
     memset(both, 255, sizeof both);
     assert_int_equal(pwrite(fd, both, sizeof both, first), sizeof both);
-    pipeline.engine = &off_engine_sync;
+    pipeline.engine = &off_io_engine_sync;
     pipeline.tilefile = tiles.tilefile;
     pipeline.tiles = 1;
     pipeline.buffers = 2;
@@ -113,10 +113,10 @@ static void memory_is_known_before(void **state)
     for (size_t i = 0; i < TILES; i++)
         largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
     // The fake device's thread, which its first use starts and which stays, is no pipeline's.
-    open_tiles(&tiles_ways[TILES_WAYS - 1], &off_engine_sync, 5);
+    open_tiles(&tiles_ways[TILES_WAYS - 1], &off_io_engine_sync, 5);
     tiles_close(&tiles, true);
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++)
         for (size_t way = 0; way < TILES_WAYS; way++) {
             if (!test_takes((int)(e + way)))
                 continue;
@@ -142,7 +142,7 @@ static void memory_is_known_before(void **state)
 static size_t places_beside(size_t buffers, size_t tile_bytes, bool encode)
 {
     const struct off_pipeline_config config = {
-        .engine = &off_engine_sync,
+        .engine = &off_io_engine_sync,
         .buffers = buffers,
         .credits = {8, 8},
         .helpers = 2,
@@ -186,7 +186,7 @@ static void what_cannot_be_opened_says_why(void **state)
         {"alloc@6", "memory", ZERO_E_NOMEM},
     };
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_sync, .buffers = 2};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         base_error_clear(&failure);
         base_fault_set(cases[i].fault, NULL);
@@ -204,7 +204,7 @@ static void what_cannot_be_reserved_takes_no_room(void **state)
 {
     (void)state;
     const struct tiles_config config = {
-        .path = temporary_path(&temporary, "slots"), .engine = &off_engine_sync, .buffers = 2};
+        .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_sync, .buffers = 2};
     struct stat status;
     assert_true(temporary_write(&temporary, "slots", "state of another job"));
     base_fault_set("slots.allocate:enospc@1", NULL);

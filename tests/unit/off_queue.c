@@ -41,7 +41,7 @@ static struct off_io_memory memory(unsigned depth)
     return (struct off_io_memory){.bytes = sizeof script};
 }
 
-static zero_result create(void **state, const struct off_engine_config *config,
+static zero_result create(void **state, const struct off_io_engine_config *config,
                           struct base_error *error)
 {
     (void)error;
@@ -131,8 +131,8 @@ static void destroy(void *state)
     assert_ptr_equal(state, &script);
 }
 
-static const struct off_engine scripted = {
-    .size = sizeof(struct off_engine),
+static const struct off_io_engine scripted = {
+    .size = sizeof(struct off_io_engine),
     .name = "scripted",
     .memory = memory,
     .create = create,
@@ -355,13 +355,13 @@ static void a_broken_engine_fails_everything(void **state)
 static void the_skeleton_moves_nothing(void **state)
 {
     (void)state;
-    extern const struct off_engine off_engine_skeleton;
+    extern const struct off_io_engine off_io_engine_skeleton;
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
     const struct off_io_config config = {
-        .engine = &off_engine_skeleton, .ranges = &range, .range_count = 1};
+        .engine = &off_io_engine_skeleton, .ranges = &range, .range_count = 1};
     struct off_request *done, request = {.memory = pages.memory, .bytes = UNIT, .what = "it"};
     struct off_io *queue;
-    assert_null(off_engine_find("skeleton"));
+    assert_null(off_io_engine_find("skeleton"));
     assert_int_equal(off_io_create(&queue, &config, NULL), ZERO_OK);
     assert_int_equal(off_io_add_file(queue, 17, UNIT, "memory", &request.file, NULL), ZERO_OK);
     assert_int_equal(off_io_submit(queue, &request, NULL), ZERO_OK);

@@ -43,7 +43,8 @@ void ok(zero_result result)
         fail_msg("%s: %s", base_result_text(result), failure.message);
 }
 
-void open_tiles(const struct tiles_config *handled, const struct off_engine *engine, size_t buffers)
+void open_tiles(const struct tiles_config *handled, const struct off_io_engine *engine,
+                size_t buffers)
 {
     struct tiles_config config = *handled;
     config.path = temporary_path(&temporary, "slots");

@@ -27,7 +27,7 @@ void ok(zero_result result);
 /** Opens the tiles handled in this way, in file `tilefile`; records are flushed if `buffers` is
  * odd.
  */
-void open_tiles(const struct tiles_config *handled, const struct off_engine *engine,
+void open_tiles(const struct tiles_config *handled, const struct off_io_engine *engine,
                 size_t buffers);
 
 /** So many steps, all of which go well. */

@@ -73,7 +73,7 @@ static void ok(zero_result result)
         fail_msg("%s: %s", base_result_text(result), failure.message);
 }
 
-static struct off_tile_io_config tile_io_config(const struct off_engine *engine, size_t buffers)
+static struct off_tile_io_config tile_io_config(const struct off_io_engine *engine, size_t buffers)
 {
     return (struct off_tile_io_config){
         .engine = engine,
@@ -86,7 +86,7 @@ static struct off_tile_io_config tile_io_config(const struct off_engine *engine,
     };
 }
 
-static void tile_io_anew(const struct off_engine *engine, size_t buffers, double timeout_s)
+static void tile_io_anew(const struct off_io_engine *engine, size_t buffers, double timeout_s)
 {
     struct off_tile_io_config config = tile_io_config(engine, buffers);
     config.timeout_s = timeout_s;
@@ -112,7 +112,7 @@ static void open_tilefile(bool in_place)
     ok(off_tilefile_clear(tilefile, &failure));
 }
 
-static void open_all(const struct off_engine *engine, size_t buffers, bool in_place)
+static void open_all(const struct off_io_engine *engine, size_t buffers, bool in_place)
 {
     base_error_clear(&failure);
     open_tilefile(in_place);
@@ -194,7 +194,7 @@ static void end_all(size_t stride)
 
 /* ------------------------------------------------------------------ what works */
 
-static void moves_of(const struct off_engine *engine, size_t buffers)
+static void moves_of(const struct off_io_engine *engine, size_t buffers)
 {
     uint64_t bytes = 0, rounded = 0;
     uint32_t random = (uint32_t)buffers;
@@ -230,9 +230,9 @@ static void moves_of(const struct off_engine *engine, size_t buffers)
 static void moves_in_any_order(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     const size_t buffers[] = {1, 2, 5, TILES + 3};
-    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++)
         for (size_t b = 0; b < sizeof buffers / sizeof buffers[0]; b++)
             if (test_takes((int)(e + b)))
                 moves_of(engine, buffers[b]);
@@ -242,8 +242,8 @@ static void moves_in_any_order(void **state)
 static void moves_go_through_the_cache(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++) {
         base_fault_set("file.direct:einval@1+", NULL);
         moves_of(engine, 2);
         assert_int_equal(base_fault_fired(), 1);
@@ -254,7 +254,7 @@ static void moves_go_through_the_cache(void **state)
 static void records_make_it_current(void **state)
 {
     (void)state;
-    open_all(&off_engine_threads, 3, false);
+    open_all(&off_io_engine_threads, 3, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
     ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
@@ -276,7 +276,7 @@ static void what_was_recorded_is_read(void **state)
 {
     (void)state;
     struct off_contents recorded[TILES];
-    open_all(&off_engine_threads, 3, false);
+    open_all(&off_io_engine_threads, 3, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
     ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
@@ -325,7 +325,7 @@ static void a_tile_may_be_one_byte(void **state)
     const struct off_tilefile_config config = {
         .path = temporary.directory, .tiles = 1, .tile_bytes = &bytes, .in_place = true};
     ok(off_tilefile_open(&tilefile, &config, &recorded, &failure));
-    struct off_tile_io_config wanted = tile_io_config(&off_engine_uring, 1);
+    struct off_tile_io_config wanted = tile_io_config(&off_io_engine_uring, 1);
     wanted.tiles = 1;
     ok(off_tile_io_create(&tile_io, &wanted, &failure));
     struct off_tile_op op = {.direction = OFF_WRITE, .exchange = one_byte, .user = &byte};
@@ -342,7 +342,7 @@ static void a_tile_may_be_one_byte(void **state)
 
 // What comes of tiles after writes that may have failed: the new contents, or an error. Those whose
 // write has not begun have none.
-static void look_again(const struct off_engine *engine, const bool *written)
+static void look_again(const struct off_io_engine *engine, const bool *written)
 {
     tile_io_anew(engine, 1, 60);
     for (size_t i = 0; i < TILES; i++) {
@@ -362,7 +362,7 @@ static void look_again(const struct off_engine *engine, const bool *written)
 
 // Writes all tiles and reads them again; whether all went well. Each move does what it says, and
 // after the first that fails nothing begins any more.
-static bool round_trip(const struct off_engine *engine)
+static bool round_trip(const struct off_io_engine *engine)
 {
     bool written[TILES] = {false}, whole = true;
     struct base_error first = {.result = ZERO_OK};
@@ -398,7 +398,7 @@ static bool round_trip(const struct off_engine *engine)
     return false;
 }
 
-static void sweep(const struct off_engine *engine, const char *point, bool fails)
+static void sweep(const struct off_io_engine *engine, const char *point, bool fails)
 {
     int fired = 0;
     for (int n = 1;; n += TEST_STRIDE > 1 ? 2 * n : 1) {
@@ -432,8 +432,8 @@ static void failures_are_told(void **state)
         {"offload.read", true},         {"offload.write:enospc", true}, {"offload.submit", true},
         {"offload.read:eagain", false}, {"offload.write:eintr", false}, {"offload.short", false},
     };
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++)
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++)
         for (size_t p = 0; p < sizeof points / sizeof points[0]; p++)
             if (test_takes((int)(e + p)))
                 sweep(engine, points[p].point, points[p].fails);
@@ -444,7 +444,7 @@ static void a_failure_may_be_a_moves_own(void **state)
 {
     (void)state;
     struct base_error own[TILES];
-    open_all(&off_engine_uring, 3, true);
+    open_all(&off_io_engine_uring, 3, true);
     start_all(OFF_WRITE, 5);
     end_all(1);
     base_fault_set("offload.read@4,offload.read@9", NULL);
@@ -479,7 +479,7 @@ static void damage_is_found(void **state)
     (void)state;
     for (size_t tile = 0; tile < TILES; tile += 4) {
         char words[64];
-        open_all(&off_engine_uring, 3, true);
+        open_all(&off_io_engine_uring, 3, true);
         start_all(OFF_WRITE, 5);
         end_all(1);
         assert_true(tiles_flip(tilefile, tile, tiles_bytes(tile) - 1));
@@ -501,7 +501,7 @@ static void mistakes_are_told(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     struct cargo other = {.version = 0};
     for (int which = 0; which < 3; which++) {
-        open_all(&off_engine_late, 2, true); // whose first write takes a while
+        open_all(&off_io_engine_late, 2, true); // whose first write takes a while
         struct off_tile_op *op = start(0, OFF_WRITE);
         while (!late.begun)
             nanosleep(&pause, NULL);
@@ -533,7 +533,7 @@ static void a_stuck_write_is_told(void **state)
     (void)state;
     for (int fails = 0; fails < 2; fails++) {
         open_tilefile(true);
-        tile_io_anew(&off_engine_late, 2, 0.1);
+        tile_io_anew(&off_io_engine_late, 2, 0.1);
         late.never = true;
         struct off_tile_op *moves[] = {start(0, OFF_WRITE), start(1, OFF_WRITE),
                                        start(2, OFF_WRITE)};
@@ -558,12 +558,12 @@ static void a_stuck_read_is_every_moves_failure(void **state)
 {
     (void)state;
     struct base_error own = {.result = ZERO_OK};
-    open_all(&off_engine_sync, 2, false);
+    open_all(&off_io_engine_sync, 2, false);
     start_all(OFF_WRITE, 5);
     end_all(1);
     ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
     const struct off_contents recorded = off_tilefile_recorded(tilefile, 0);
-    tile_io_anew(&off_engine_late, 2, 0.1);
+    tile_io_anew(&off_io_engine_late, 2, 0.1);
     late.never = late.begun = true; // of the reads the last one is held, too
     cargos[0].op.recorded = &recorded;
     cargos[0].op.failure = &own;
@@ -583,15 +583,15 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     const struct timespec pause = {.tv_nsec = 1000000};
     for (; blocked; stuck = true)
         nanosleep(&pause, NULL);
-    return off_engine_sync.commit(state, error);
+    return off_io_engine_sync.commit(state, error);
 }
 
 // Then the tile I/O's thread cannot tell, and who waits for it does.
 static void a_stuck_engine_is_told(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the tile I/O's end
-    engine = off_engine_sync;
+    static struct off_io_engine engine; // until the tile I/O's end
+    engine = off_io_engine_sync;
     engine.commit = commit_blocked;
     open_tilefile(true);
     tile_io_anew(&engine, 2, 0.1);
@@ -626,7 +626,7 @@ static void a_stop_waits_for_what_is_exchanged(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     static struct off_tile_op op; // until the tile I/O's end
     op = (struct off_tile_op){.direction = OFF_WRITE, .tile = 0, .exchange = give_slowly};
-    open_all(&off_engine_sync, 2, true);
+    open_all(&off_io_engine_sync, 2, true);
     exchanging = exchanged = false;
     off_tile_io_start(tile_io, &op);
     while (!exchanging)
@@ -639,9 +639,9 @@ static void a_stop_waits_for_what_is_exchanged(void **state)
 static void nothing_is_exchanged_after_stop(void **state)
 {
     (void)state;
-    static struct off_engine engine; // until the tile I/O's end
+    static struct off_io_engine engine; // until the tile I/O's end
     const struct timespec pause = {.tv_nsec = 1000000};
-    engine = off_engine_sync;
+    engine = off_io_engine_sync;
     engine.commit = commit_blocked;
     open_all(&engine, 2, true);
     start(0, OFF_WRITE);
@@ -678,7 +678,7 @@ static void a_stopped_process_is_not_late(void **state)
     const struct timespec pause = {.tv_nsec = 1000000};
     int told[2], status;
     open_tilefile(true);
-    tile_io_anew(&off_engine_late, 2, 1.6);
+    tile_io_anew(&off_io_engine_late, 2, 1.6);
     late.ns = UINT64_C(2300000000); // it goes on after the process does
     assert_int_equal(pipe(told), 0);
     const pid_t child = stop_once_told(told);
@@ -697,8 +697,8 @@ static void a_stopped_process_is_not_late(void **state)
 static void destroy_waits_for_the_kernel_alone(void **state)
 {
     (void)state;
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++) {
         open_all(engine, 3, true);
         start_all(OFF_WRITE, 5);
         off_tile_io_destroy(tile_io);
@@ -718,8 +718,8 @@ static void memory_is_known_before(void **state)
     size_t largest = 0;
     for (size_t i = 0; i < TILES; i++)
         largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
-    const struct off_engine *engine;
-    for (size_t e = 0; (engine = off_engine_at(e)); e++) {
+    const struct off_io_engine *engine;
+    for (size_t e = 0; (engine = off_io_engine_at(e)); e++) {
         open_all(engine, 5, true);
         const struct off_tile_io_config config = tile_io_config(engine, 5);
         const struct off_pipeline_memory memory = off_tile_io_memory(&config, largest);
@@ -741,7 +741,7 @@ static void what_cannot_be_created_says_why(void **state)
         {"alloc@3", "memory"},  {"alloc@4", "memory"},
     };
     open_tilefile(true);
-    struct off_tile_io_config config = tile_io_config(&off_engine_sync, 2);
+    struct off_tile_io_config config = tile_io_config(&off_io_engine_sync, 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         base_error_clear(&failure);
         base_fault_set(cases[i].fault, NULL);

@@ -31,7 +31,7 @@ struct tiles {
 
 struct tiles_config {
     const char *path;
-    const struct off_engine *engine;
+    const struct off_io_engine *engine;
     size_t buffers;
     bool durable;
     unsigned helpers;

@@ -30,7 +30,7 @@ static zero_result try_to_create(struct base_error *error)
     struct off_io *io;
     const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
     const struct off_io_config config = {
-        .engine = &off_engine_uring, .ranges = &range, .range_count = 1};
+        .engine = &off_io_engine_uring, .ranges = &range, .range_count = 1};
     const zero_result result = off_io_create(&io, &config, error);
     off_io_destroy(io);
     return result;
@@ -158,7 +158,7 @@ static void much_memory_is_in_several_pieces(void **state)
     unsigned char *all = map_windows(memory);
     const struct off_range range = {.memory = all, .bytes = RANGE};
     const struct off_io_config config = {
-        .engine = &off_engine_uring, .ranges = &range, .range_count = 1};
+        .engine = &off_io_engine_uring, .ranges = &range, .range_count = 1};
     struct off_io *io;
     int file;
     const zero_result result = off_io_create(&io, &config, &failure);

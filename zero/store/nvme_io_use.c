@@ -11,10 +11,10 @@
 #include <string.h>
 
 /** Its number among the engines, the better ones first. */
-static int number_of(const struct off_engine *engine)
+static int number_of(const struct off_io_engine *engine)
 {
     int number = 0;
-    while (off_engine_at((size_t)number) != engine)
+    while (off_io_engine_at((size_t)number) != engine)
         number++;
     assert(number < ENG_IO_ENGINES);
     return number;
@@ -93,7 +93,7 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
         if (tier->engine_ranks[i] > 0)
             used += snprintf(disk->engine_ranks + used, sizeof disk->engine_ranks - (size_t)used,
                              "%s%d %s", used > 0 ? ", " : "", tier->engine_ranks[i],
-                             off_engine_at((size_t)i)->name);
+                             off_io_engine_at((size_t)i)->name);
 }
 
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use)

@@ -98,7 +98,7 @@ static size_t places_for(size_t tile_bytes)
 static struct off_tile_io_config tile_io_config(const zero_ctx *z, size_t tiles, size_t tile_bytes)
 {
     return (struct off_tile_io_config){
-        .engine = off_engine_find(z->config.io),
+        .engine = off_io_engine_find(z->config.io),
         .tilefile = z->tier ? z->tier->tilefile : NULL,
         .tiles = tiles,
         .buffers = tiles_ahead(tile_bytes),

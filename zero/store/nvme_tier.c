@@ -44,7 +44,7 @@ static struct off_pipeline_config stream_of(const struct eng_config *config,
 {
     const unsigned transfers = eng_transfers_under_way((size_t)config->tile_bytes);
     return (struct off_pipeline_config){
-        .engine = off_engine_find(config->io),
+        .engine = off_io_engine_find(config->io),
         .tiles = tiles->count,
         .buffers = buffers,
         .transfer_bytes = ENG_TRANSFER_BYTES,
@@ -246,25 +246,25 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
                               struct base_error *error)
 {
     struct off_disk_probe_config config = {.directory = z->config.nvme_dir,
-                                           .engine = off_engine_find(z->config.io)};
+                                           .engine = off_io_engine_find(z->config.io)};
     const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
     struct base_error refusal = {.result = ZERO_OK};
     zero_result r = off_disk_probe(probe, &config, &refusal);
     char needed[32];
     if (!r) {
         const struct off_io_use *use = &probe->use;
-        if (fits && use->engine == &off_engine_uring_plain && use->passed.result == ZERO_E_LIMIT)
-            probe->use = (struct off_io_use){.engine = &off_engine_uring};
+        if (fits && use->engine == &off_io_engine_uring_plain && use->passed.result == ZERO_E_LIMIT)
+            probe->use = (struct off_io_use){.engine = &off_io_engine_uring};
         return ZERO_OK;
     }
-    if (r != ZERO_E_LIMIT || config.engine != &off_engine_uring)
+    if (r != ZERO_E_LIMIT || config.engine != &off_io_engine_uring)
         return zero_fail(error, r, "%s", refusal.message);
     if (!fits)
         return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
                          eng_human(eng_tier_registers(&z->plan), needed));
-    config.engine = &off_engine_uring_plain;
+    config.engine = &off_io_engine_uring_plain;
     r = off_disk_probe(probe, &config, error);
-    probe->use.engine = &off_engine_uring;
+    probe->use.engine = &off_io_engine_uring;
     return r;
 }
 

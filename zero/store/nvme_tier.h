@@ -67,7 +67,7 @@ enum {
                                one is another job */
 };
 
-/** Engines that ranks may have, numbered as off_engine_at() does. */
+/** Engines that ranks may have, numbered as off_io_engine_at() does. */
 enum { ENG_IO_NONE = -1, ENG_IO_ENGINES = 4 };
 
 struct eng_tier {

@@ -35,7 +35,7 @@ static struct off_pipeline_config pipeline_config(const zero_ctx *z,
                                                   const struct eng_strips *strips, size_t buffers)
 {
     return (struct off_pipeline_config){
-        .engine = off_engine_find(z->config.io),
+        .engine = off_io_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
         .credits = {CREDITS, CREDITS},
@@ -48,7 +48,7 @@ static struct off_tile_io_config tile_io_config(const zero_ctx *z, const struct 
                                                 size_t buffers)
 {
     return (struct off_tile_io_config){
-        .engine = off_engine_find(z->config.io),
+        .engine = off_io_engine_find(z->config.io),
         .tiles = strips->count,
         .buffers = at_once(buffers, strips),
         .credits = {CREDITS, CREDITS},
