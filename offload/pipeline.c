@@ -13,7 +13,7 @@ static void begin(struct off_pipeline *pipeline, const size_t *order, size_t cou
     pipeline->passing = true;
     pipeline->failure = pipeline->next_failure;
     base_error_clear(&pipeline->next_failure);
-    off_pipeline_ask(pipeline);
+    off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
 }
 
@@ -36,7 +36,7 @@ static void give_up_engine(struct off_pipeline *pipeline)
         if (pipeline->buffers[i].state == OFF_READING || pipeline->buffers[i].state == OFF_WRITING)
             one = &pipeline->buffers[i].request.request;
     off_tile_queue_stuck(&pipeline->queue, one, &pipeline->failure, &failure);
-    off_pipeline_give_up(pipeline, &failure);
+    off_pipeline_fail(pipeline, &failure);
 }
 
 // Waits for news while `waits` says so, and counts the time; mutex held.
@@ -68,12 +68,12 @@ static void hand_out(struct off_pipeline *pipeline, struct off_tile *tile)
     struct base_error failure = {.result = ZERO_OK};
     const size_t number = pipeline->order[pipeline->taken++];
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[number]];
-    off_pipeline_move(pipeline, buffer, OFF_OUT);
+    off_pipeline_set_state(pipeline, buffer, OFF_OUT);
     *tile = (struct off_tile){.number = number,
                               .memory = buffer->there ? buffer->there : buffer->memory};
     if (off_pipeline_lend(pipeline, buffer, &failure)) {
-        off_pipeline_give_up(pipeline, &failure);
-        off_pipeline_ask(pipeline);
+        off_pipeline_fail(pipeline, &failure);
+        off_pipeline_wake(pipeline);
     }
 }
 
@@ -118,17 +118,17 @@ void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[tile->number]];
     struct base_error failure = {.result = ZERO_OK};
     if (off_pipeline_copy_out(pipeline, buffer, changed, &failure))
-        off_pipeline_give_up(pipeline, &failure);
+        off_pipeline_fail(pipeline, &failure);
     if (changed) {
         pipeline->busy++;
-        off_pipeline_move(pipeline, buffer, OFF_CHANGED);
+        off_pipeline_set_state(pipeline, buffer, OFF_CHANGED);
         if (!can_wait(pipeline))
             pthread_cond_signal(&pipeline->chores);
     } else {
-        off_pipeline_move(pipeline, buffer, OFF_KEPT);
+        off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
     }
     if (!changed || pipeline->helper_count == 0 || pipeline->failure.result)
-        off_pipeline_ask(pipeline);
+        off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
 }
 
@@ -153,9 +153,9 @@ static void settle(struct off_pipeline *pipeline, bool keep)
             continue;
         if (keep && buffer->state == OFF_READY && !pipeline->anew &&
             off_tilefile_has(pipeline->tilefile, buffer->tile))
-            off_pipeline_move(pipeline, buffer, OFF_KEPT);
+            off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
-            off_pipeline_let_go(pipeline, buffer);
+            off_pipeline_free_buffer(pipeline, buffer);
     }
 }
 
@@ -176,7 +176,7 @@ zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *e
     pipeline->count = pipeline->fetched = pipeline->taken = 0;
     pipeline->passing = false;
     if (pipeline->fill)
-        off_pipeline_ask(pipeline);
+        off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
     return result;
 }
@@ -222,7 +222,7 @@ static void stop_threads(struct off_pipeline *pipeline)
     pipeline->stop = true;
     pthread_cond_broadcast(&pipeline->chores);
     if (pipeline->has_thread)
-        off_pipeline_ask(pipeline);
+        off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
     for (unsigned i = 0; i < pipeline->helper_count && pipeline->helpers; i++)
         if (pipeline->helpers[i].started)
@@ -347,7 +347,7 @@ static zero_result make_buffers(struct off_pipeline *pipeline,
     for (size_t i = 0; i < pipeline->buffer_count; i++) {
         pipeline->buffers[i].memory = off_tile_queue_place(&pipeline->queue, place++);
         pipeline->buffers[i].state = OFF_OUT; // in no list yet
-        off_pipeline_move(pipeline, &pipeline->buffers[i], OFF_FREE);
+        off_pipeline_set_state(pipeline, &pipeline->buffers[i], OFF_FREE);
     }
     while (pipeline->spare_count < spares)
         pipeline->spares[pipeline->spare_count++] = off_tile_queue_place(&pipeline->queue, place++);
@@ -373,7 +373,8 @@ static zero_result make_coders(struct off_pipeline *pipeline,
 
 static zero_result start_threads(struct off_pipeline *pipeline, struct base_error *error)
 {
-    int failed = base_thread_start(&pipeline->thread, "thread", 0, off_pipeline_mover, pipeline);
+    int failed =
+        base_thread_start(&pipeline->thread, "thread", 0, off_pipeline_io_thread, pipeline);
     pipeline->has_thread = failed == 0;
     for (unsigned i = 0; i < pipeline->helper_count && failed == 0; i++) {
         struct off_helper *helper = &pipeline->helpers[i];

@@ -36,7 +36,7 @@ enum off_buffer_state {
 };
 
 struct off_buffer {
-    enum off_buffer_state state;        /**< off_pipeline_move() changes it */
+    enum off_buffer_state state;        /**< off_pipeline_set_state() changes it */
     struct off_buffer *next, *previous; /**< in the list of what waits as it does */
     unsigned char *memory;              /**< the tile */
     void *there;                        /**< the tile on the device; NULL with the CPU */
@@ -107,27 +107,27 @@ struct off_pipeline {
 };
 
 /** The thread that reads and writes; the argument is the pipeline. */
-void *off_pipeline_mover(void *argument);
+void *off_pipeline_io_thread(void *argument);
 
 /** A thread that does chores; the argument is its struct off_helper. */
 void *off_pipeline_helper(void *argument);
 
 /** Has the thread look again; mutex held. */
-void off_pipeline_ask(struct off_pipeline *pipeline);
+void off_pipeline_wake(struct off_pipeline *pipeline);
 
 /** Gives a buffer another state, and has it wait for what that one waits for; mutex held. */
-void off_pipeline_move(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                       enum off_buffer_state state);
+void off_pipeline_set_state(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                            enum off_buffer_state state);
 
 /** Leaves a buffer to the helpers; mutex held. */
-void off_pipeline_post(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                       enum off_buffer_state chore);
+void off_pipeline_give_helpers(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                               enum off_buffer_state chore);
 
 /** The pass has failed; mutex held. */
-void off_pipeline_give_up(struct off_pipeline *pipeline, const struct base_error *failure);
+void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *failure);
 
 /** Makes a buffer free; mutex held. */
-void off_pipeline_let_go(struct off_pipeline *pipeline, struct off_buffer *buffer);
+void off_pipeline_free_buffer(struct off_pipeline *pipeline, struct off_buffer *buffer);
 
 /* Copies between a buffer and the device. With the CPU none of these does anything. ZERO_E_DEVICE
  * and others name the tile. */

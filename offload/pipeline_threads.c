@@ -5,7 +5,7 @@
 
 /* ------------------------------------------------------------------ for all: mutex held */
 
-void off_pipeline_ask(struct off_pipeline *pipeline)
+void off_pipeline_wake(struct off_pipeline *pipeline)
 {
     pipeline->asked = true;
     pthread_cond_signal(&pipeline->work);
@@ -53,8 +53,8 @@ static void append(struct off_buffer_list *list, struct off_buffer *buffer)
     list->last = buffer;
 }
 
-void off_pipeline_move(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                       enum off_buffer_state state)
+void off_pipeline_set_state(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                            enum off_buffer_state state)
 {
     struct off_buffer_list *from = list_of(pipeline, buffer->state), *to = list_of(pipeline, state);
     if (from)
@@ -75,18 +75,18 @@ static void take_back(struct off_pipeline *pipeline, unsigned char *spare)
     pthread_cond_signal(&pipeline->chores);
 }
 
-void off_pipeline_let_go(struct off_pipeline *pipeline, struct off_buffer *buffer)
+void off_pipeline_free_buffer(struct off_pipeline *pipeline, struct off_buffer *buffer)
 {
     take_back(pipeline, buffer->packed);
     buffer->packed = NULL;
     if (pipeline->buffer_of[buffer->tile] == buffer - pipeline->buffers)
         pipeline->buffer_of[buffer->tile] = OFF_NOWHERE;
-    off_pipeline_move(pipeline, buffer, OFF_FREE);
+    off_pipeline_set_state(pipeline, buffer, OFF_FREE);
 }
 
 // Nothing of the pass is done any more, but for what is under way. Not even that is waited for if
 // nothing comes back: that is told whatever has failed before.
-void off_pipeline_give_up(struct off_pipeline *pipeline, const struct base_error *failure)
+void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *failure)
 {
     if (pipeline->failure.result == ZERO_OK || failure->result == ZERO_E_TIMEOUT)
         pipeline->failure = *failure;
@@ -97,15 +97,15 @@ void off_pipeline_give_up(struct off_pipeline *pipeline, const struct base_error
 // A buffer that nobody is at has come to its end without its tile.
 static void drop(struct off_pipeline *pipeline, struct off_buffer *buffer)
 {
-    off_pipeline_let_go(pipeline, buffer);
+    off_pipeline_free_buffer(pipeline, buffer);
     pipeline->busy--;
     pthread_cond_signal(&pipeline->news);
 }
 
-void off_pipeline_post(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                       enum off_buffer_state chore)
+void off_pipeline_give_helpers(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                               enum off_buffer_state chore)
 {
-    off_pipeline_move(pipeline, buffer, chore);
+    off_pipeline_set_state(pipeline, buffer, chore);
     pthread_cond_signal(&pipeline->chores);
 }
 
@@ -180,7 +180,7 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
     const bool opens = buffer->state == OFF_ARRIVED;
     unsigned char *spare =
         wants_spare(pipeline, buffer) ? pipeline->spares[--pipeline->spare_count] : NULL;
-    off_pipeline_move(pipeline, buffer, opens ? OFF_OPENING : OFF_SEALING);
+    off_pipeline_set_state(pipeline, buffer, opens ? OFF_OPENING : OFF_SEALING);
     pthread_mutex_unlock(&pipeline->mutex);
     if (opens) {
         open_tile(pipeline, coder, buffer, &spare, &failure);
@@ -192,14 +192,14 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
     pthread_mutex_lock(&pipeline->mutex);
     take_back(pipeline, spare);
     if (failure.result) {
-        off_pipeline_give_up(pipeline, &failure);
+        off_pipeline_fail(pipeline, &failure);
         drop(pipeline, buffer);
     } else if (opens) {
-        off_pipeline_move(pipeline, buffer, OFF_READY);
+        off_pipeline_set_state(pipeline, buffer, OFF_READY);
         pipeline->busy--;
         pthread_cond_signal(&pipeline->news);
     } else {
-        off_pipeline_move(pipeline, buffer, OFF_SEALED);
+        off_pipeline_set_state(pipeline, buffer, OFF_SEALED);
     }
 }
 
@@ -224,7 +224,7 @@ void *off_pipeline_helper(void *argument)
         if (buffer) {
             do_chore(pipeline, helper->coder, buffer);
             if (has_news(pipeline))
-                off_pipeline_ask(pipeline);
+                off_pipeline_wake(pipeline);
         } else {
             pthread_cond_wait(&pipeline->chores, &pipeline->mutex);
         }
@@ -241,7 +241,7 @@ void *off_pipeline_helper(void *argument)
 static struct off_buffer *find_room(struct off_pipeline *pipeline)
 {
     if (!pipeline->free.first && pipeline->kept.last)
-        off_pipeline_let_go(pipeline, pipeline->kept.last);
+        off_pipeline_free_buffer(pipeline, pipeline->kept.last);
     return pipeline->free.first;
 }
 
@@ -249,7 +249,7 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
                            enum off_direction direction)
 {
     struct base_error failure = {.result = ZERO_OK};
-    off_pipeline_move(pipeline, buffer, direction == OFF_READ ? OFF_READING : OFF_WRITING);
+    off_pipeline_set_state(pipeline, buffer, direction == OFF_READ ? OFF_READING : OFF_WRITING);
     buffer->request = (struct off_tile_request){
         .tile = buffer->tile,
         .stored = buffer->stored,
@@ -263,7 +263,7 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
     // was put back unchanged.
     if (off_pipeline_await_copy(pipeline, buffer, &failure) ||
         off_tile_queue_submit(&pipeline->queue, &buffer->request, pipeline->codec, &failure)) {
-        off_pipeline_give_up(pipeline, &failure);
+        off_pipeline_fail(pipeline, &failure);
         drop(pipeline, buffer);
     }
 }
@@ -276,7 +276,7 @@ static bool fetch(struct off_pipeline *pipeline)
     const size_t tile = pipeline->order[pipeline->fetched];
     const int place = pipeline->buffer_of[tile];
     if (place != OFF_NOWHERE) {
-        off_pipeline_move(pipeline, &pipeline->buffers[place], OFF_READY);
+        off_pipeline_set_state(pipeline, &pipeline->buffers[place], OFF_READY);
         pipeline->counts.found++;
     } else {
         struct off_buffer *buffer =
@@ -285,7 +285,7 @@ static bool fetch(struct off_pipeline *pipeline)
             return false;
         buffer->tile = tile;
         pipeline->buffer_of[tile] = (int)(buffer - pipeline->buffers);
-        off_pipeline_move(pipeline, buffer, OFF_READY);
+        off_pipeline_set_state(pipeline, buffer, OFF_READY);
         if (!pipeline->anew && off_tilefile_has(pipeline->tilefile, tile)) {
             pipeline->busy++;
             buffer->stored = off_tilefile_stored(pipeline->tilefile, tile);
@@ -336,7 +336,7 @@ static void finish_fill(struct off_pipeline *pipeline, struct off_request *reque
     pipeline->fills_under_way--;
     pipeline->counts.filled += request->result ? 0 : request->bytes;
     if (request->result && pipeline->passing)
-        off_pipeline_give_up(pipeline, &request->error);
+        off_pipeline_fail(pipeline, &request->error);
     else if (request->result)
         pipeline->next_failure = request->error;
 }
@@ -363,14 +363,14 @@ static void finish_transfer(struct off_pipeline *pipeline, struct off_request *r
 {
     struct off_buffer *buffer = request->user;
     if (request->result) {
-        off_pipeline_give_up(pipeline, &request->error);
+        off_pipeline_fail(pipeline, &request->error);
         drop(pipeline, buffer);
     } else if (request->direction == OFF_READ) {
-        off_pipeline_post(pipeline, buffer, OFF_ARRIVED);
+        off_pipeline_give_helpers(pipeline, buffer, OFF_ARRIVED);
     } else {
         take_back(pipeline, buffer->packed);
         buffer->packed = NULL;
-        off_pipeline_move(pipeline, buffer, OFF_KEPT);
+        off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
         pipeline->busy--;
         pthread_cond_signal(&pipeline->news);
     }
@@ -390,11 +390,11 @@ static void take_transfer(struct off_pipeline *pipeline, bool waits)
         finish_transfer(pipeline, done);
     } else if (result == ZERO_E_TIMEOUT && pipeline->failure.result != ZERO_E_TIMEOUT) {
         off_tile_queue_timed_out(&pipeline->queue, &pipeline->failure, &failure);
-        off_pipeline_give_up(pipeline, &failure);
+        off_pipeline_fail(pipeline, &failure);
     }
 }
 
-void *off_pipeline_mover(void *argument)
+void *off_pipeline_io_thread(void *argument)
 {
     struct off_pipeline *pipeline = argument;
     struct off_buffer *chore;
