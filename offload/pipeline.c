@@ -152,7 +152,7 @@ static void settle(struct off_pipeline *pipeline, bool keep)
         if (is_used(buffer))
             continue;
         if (keep && buffer->state == OFF_READY && !pipeline->anew &&
-            off_tilefile_has(pipeline->tilefile, buffer->tile))
+            off_tilefile_has_contents(pipeline->tilefile, buffer->tile))
             off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
             off_pipeline_free_buffer(pipeline, buffer);

@@ -103,8 +103,8 @@ void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order,
 
 /**
  * The next tile of the pass, with its current contents; of one that has none yet
- * (off_tilefile_has()) the memory is uninitialised. Several may be out, fewer than there are
- * buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT,
+ * (off_tilefile_has_contents()) the memory is uninitialised. Several may be out, fewer than there
+ * are buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT,
  * ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing has moved for timeout_s. After an error only end.
  */
 zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *tile,

@@ -133,7 +133,7 @@ static void open_tile(const struct off_pipeline *pipeline, void *coder, struct o
     if (result)
         zero_fail(failure, result, "%s: tile %zu, %zu bytes at offset %ju: %s: %s",
                   off_tilefile_file(pipeline->tilefile)->path, buffer->tile, buffer->stored,
-                  (uintmax_t)off_tilefile_place(pipeline->tilefile, buffer->tile),
+                  (uintmax_t)off_tilefile_current_place(pipeline->tilefile, buffer->tile),
                   pipeline->codec->name, damage.message);
 }
 
@@ -144,7 +144,7 @@ static void seal_tile(const struct off_pipeline *pipeline, void *coder, struct o
 {
     const size_t bytes = off_tilefile_tile_bytes(pipeline->tilefile, buffer->tile);
     const size_t room =
-        off_tilefile_room(pipeline->tilefile, buffer->tile) - off_tilefile_room_for(1);
+        off_tilefile_room_bytes(pipeline->tilefile, buffer->tile) - off_tilefile_room_for(1);
     size_t stored = 0;
     if (*spare && room > 0)
         stored = pipeline->codec->encode(coder, buffer->tile, buffer->memory, bytes, *spare, room);
@@ -154,8 +154,8 @@ static void seal_tile(const struct off_pipeline *pipeline, void *coder, struct o
         *spare = NULL;
     }
     buffer->stored = stored > 0 ? stored : bytes;
-    off_tilefile_wrote(pipeline->tilefile, buffer->tile,
-                       stored > 0 ? buffer->packed : buffer->memory, buffer->stored);
+    off_tilefile_note_write(pipeline->tilefile, buffer->tile,
+                            stored > 0 ? buffer->packed : buffer->memory, buffer->stored);
 }
 
 // Whether a chore is to decode or to encode.
@@ -286,9 +286,9 @@ static bool fetch(struct off_pipeline *pipeline)
         buffer->tile = tile;
         pipeline->buffer_of[tile] = (int)(buffer - pipeline->buffers);
         off_pipeline_set_state(pipeline, buffer, OFF_READY);
-        if (!pipeline->anew && off_tilefile_has(pipeline->tilefile, tile)) {
+        if (!pipeline->anew && off_tilefile_has_contents(pipeline->tilefile, tile)) {
             pipeline->busy++;
-            buffer->stored = off_tilefile_stored(pipeline->tilefile, tile);
+            buffer->stored = off_tilefile_stored_bytes(pipeline->tilefile, tile);
             start_transfer(pipeline, buffer, OFF_READ);
         }
     }
@@ -310,7 +310,7 @@ static void start_fills(struct off_pipeline *pipeline)
             continue;
         if (tile != pipeline->fill_tile)
             pipeline->fill_at = 0;
-        const size_t left = off_tilefile_room(pipeline->tilefile, tile) - pipeline->fill_at;
+        const size_t left = off_tilefile_room_bytes(pipeline->tilefile, tile) - pipeline->fill_at;
         pipeline->fill_tile = tile;
         *request = (struct off_request){
             .direction = OFF_WRITE,

@@ -101,8 +101,8 @@ static void exchange(struct off_tile_io *tile_io, const struct tile_buffer *tile
         !off_tilefile_check(tile_io->tilefile, op->tile, tile_buffer->memory, failure))
         op->exchange(op->user, op->tile, tile_buffer->memory);
     if (!reads)
-        off_tilefile_wrote(tile_io->tilefile, op->tile, tile_buffer->memory,
-                           off_tilefile_tile_bytes(tile_io->tilefile, op->tile));
+        off_tilefile_note_write(tile_io->tilefile, op->tile, tile_buffer->memory,
+                                off_tilefile_tile_bytes(tile_io->tilefile, op->tile));
     pthread_mutex_lock(&tile_io->mutex);
     tile_io->exchanging = false;
     if (tile_io->stop)
@@ -122,7 +122,8 @@ static size_t stored_bytes(const struct off_tile_io *tile_io, const struct off_t
 {
     if (op->direction == OFF_WRITE)
         return off_tilefile_tile_bytes(tile_io->tilefile, op->tile);
-    return op->recorded ? op->recorded->stored : off_tilefile_stored(tile_io->tilefile, op->tile);
+    return op->recorded ? op->recorded->stored
+                        : off_tilefile_stored_bytes(tile_io->tilefile, op->tile);
 }
 
 // Begins the next move; false: there is none, or no room for it.
@@ -203,7 +204,7 @@ static void check_op(const struct off_tile_io *tile_io, const struct off_tile_op
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be moved, and is under way already",
                   path, op->tile);
     else if (op->direction == OFF_READ && !op->recorded &&
-             !off_tilefile_has(tile_io->tilefile, op->tile))
+             !off_tilefile_has_contents(tile_io->tilefile, op->tile))
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be read and was never written", path,
                   op->tile);
 }

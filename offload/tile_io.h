@@ -80,7 +80,8 @@ zero_result off_tile_io_create(struct off_tile_io **tile_io,
 /**
  * Starts a move. Never waits: what there is no buffer for yet begins later, in the order of the
  * starts. Two moves of one tile at a time, and a read of a tile without contents
- * (off_tilefile_has()) are the caller's mistakes: ZERO_E_STATE, told by off_tile_io_wait().
+ * (off_tilefile_has_contents()) are the caller's mistakes: ZERO_E_STATE, told by
+ * off_tile_io_wait().
  */
 void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op);
 

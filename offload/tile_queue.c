@@ -54,8 +54,8 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
     const struct off_direct_file *file = off_tilefile_file(config->tilefile);
     size_t room = 0;
     for (size_t i = 0; i < config->tiles; i++)
-        if (off_tilefile_room(config->tilefile, i) > room)
-            room = off_tilefile_room(config->tilefile, i);
+        if (off_tilefile_room_bytes(config->tilefile, i) > room)
+            room = off_tilefile_room_bytes(config->tilefile, i);
     *queue = (struct off_tile_queue){
         .tilefile = config->tilefile,
         .spacing = spacing(room),
@@ -86,12 +86,12 @@ zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "%s: tile %zu is encoded, %zu bytes at offset %ju, and there is no codec",
                          off_tilefile_file(queue->tilefile)->path, tile, request->stored,
-                         (uintmax_t)off_tilefile_place(queue->tilefile, tile));
+                         (uintmax_t)off_tilefile_current_place(queue->tilefile, tile));
     snprintf(request->name, sizeof request->name, "tile %zu", tile);
     request->request.file = queue->file;
     request->request.bytes = off_tilefile_room_for(request->stored);
     request->request.offset = request->recorded ? request->recorded->offset
-                              : reads           ? off_tilefile_place(queue->tilefile, tile)
+                              : reads           ? off_tilefile_current_place(queue->tilefile, tile)
                                                 : off_tilefile_next_place(queue->tilefile, tile);
     request->request.what = request->name;
     return off_io_submit(queue->io, &request->request, error);

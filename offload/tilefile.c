@@ -54,7 +54,7 @@ static uint64_t place_offset(const struct off_tile_state *tile, uint32_t place)
     return tile->offset + place * (uint64_t)tile->room;
 }
 
-uint64_t off_tilefile_place(const struct off_tilefile *tilefile, size_t tile)
+uint64_t off_tilefile_current_place(const struct off_tilefile *tilefile, size_t tile)
 {
     return place_offset(&tilefile->tiles[tile], tilefile->tiles[tile].now.place);
 }
@@ -74,23 +74,23 @@ size_t off_tilefile_tile_bytes(const struct off_tilefile *tilefile, size_t tile)
     return tilefile->tiles[tile].bytes;
 }
 
-size_t off_tilefile_room(const struct off_tilefile *tilefile, size_t tile)
+size_t off_tilefile_room_bytes(const struct off_tilefile *tilefile, size_t tile)
 {
     return tilefile->tiles[tile].room;
 }
 
-bool off_tilefile_has(const struct off_tilefile *tilefile, size_t tile)
+bool off_tilefile_has_contents(const struct off_tilefile *tilefile, size_t tile)
 {
     return tilefile->tiles[tile].now.has != 0;
 }
 
-size_t off_tilefile_stored(const struct off_tilefile *tilefile, size_t tile)
+size_t off_tilefile_stored_bytes(const struct off_tilefile *tilefile, size_t tile)
 {
     return (size_t)tilefile->tiles[tile].now.stored;
 }
 
-void off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
-                        size_t bytes)
+void off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                             size_t bytes)
 {
     struct off_tile_state *t = &tilefile->tiles[tile];
     t->next = (struct off_record_entry){
@@ -135,7 +135,7 @@ zero_result off_tilefile_check_recorded(const struct off_tilefile *tilefile, siz
 struct off_contents off_tilefile_recorded(const struct off_tilefile *tilefile, size_t tile)
 {
     const struct off_record_entry *now = &tilefile->tiles[tile].now;
-    return (struct off_contents){off_tilefile_place(tilefile, tile), now->checksum,
+    return (struct off_contents){off_tilefile_current_place(tilefile, tile), now->checksum,
                                  (size_t)now->stored};
 }
 

@@ -104,31 +104,31 @@ zero_result off_tilefile_void_older(struct off_tilefile *tilefile, struct base_e
 
 /** Before tiles are written: the same where the current record does not count, and what is written
  * would damage one that may. Once; elsewhere nothing. */
-zero_result off_tilefile_give_up(struct off_tilefile *tilefile, struct base_error *error);
+zero_result off_tilefile_void_before_write(struct off_tilefile *tilefile, struct base_error *error);
 
 /** The file, for reads and writes. */
 const struct off_direct_file *off_tilefile_file(const struct off_tilefile *tilefile);
 
 /** Where a tile's current contents are, and where its next ones go. Multiples of 4,096, as is the
  * room behind them. */
-uint64_t off_tilefile_place(const struct off_tilefile *tilefile, size_t tile);
+uint64_t off_tilefile_current_place(const struct off_tilefile *tilefile, size_t tile);
 uint64_t off_tilefile_next_place(const struct off_tilefile *tilefile, size_t tile);
 
 /** Bytes of a tile, and of its room. */
 size_t off_tilefile_tile_bytes(const struct off_tilefile *tilefile, size_t tile);
-size_t off_tilefile_room(const struct off_tilefile *tilefile, size_t tile);
+size_t off_tilefile_room_bytes(const struct off_tilefile *tilefile, size_t tile);
 
 /** Whether a tile has contents: after its first record. */
-bool off_tilefile_has(const struct off_tilefile *tilefile, size_t tile);
+bool off_tilefile_has_contents(const struct off_tilefile *tilefile, size_t tile);
 
 /** Bytes that its current contents have in the file: those of the tile, or fewer, if somebody has
  * made them fewer. 0 without contents. */
-size_t off_tilefile_stored(const struct off_tilefile *tilefile, size_t tile);
+size_t off_tilefile_stored_bytes(const struct off_tilefile *tilefile, size_t tile);
 
 /** Notes what is about to be written, or has been, to a tile's next place: `bytes` bytes, at most
  * those of the tile. */
-void off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
-                        size_t bytes);
+void off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                             size_t bytes);
 
 /**
  * The first tile from `from` on whose second place nobody has written to since the file was
@@ -143,7 +143,7 @@ void off_tilefile_filled(struct off_tilefile *tilefile, size_t tile);
  * the first write of the record after the next. */
 struct off_contents {
     uint64_t offset, checksum;
-    size_t stored; /**< off_tilefile_stored() */
+    size_t stored; /**< off_tilefile_stored_bytes() */
 };
 struct off_contents off_tilefile_recorded(const struct off_tilefile *tilefile, size_t tile);
 
@@ -153,7 +153,7 @@ zero_result off_tilefile_check_recorded(const struct off_tilefile *tilefile, siz
                                         const struct off_contents *contents, const void *stored,
                                         struct base_error *error);
 
-/** Compares the off_tilefile_stored() bytes that were read from a tile's current place.
+/** Compares the off_tilefile_stored_bytes() bytes that were read from a tile's current place.
  * ZERO_E_CORRUPT names file, offset and tile. */
 zero_result off_tilefile_check(const struct off_tilefile *tilefile, size_t tile, const void *stored,
                                struct base_error *error);

@@ -203,7 +203,7 @@ zero_result off_tilefile_void_older(struct off_tilefile *tilefile, struct base_e
     return tilefile->current < 0 ? ZERO_OK : wipe_record(tilefile, 1 - tilefile->current, error);
 }
 
-zero_result off_tilefile_give_up(struct off_tilefile *tilefile, struct base_error *error)
+zero_result off_tilefile_void_before_write(struct off_tilefile *tilefile, struct base_error *error)
 {
     const bool lost = tilefile->older_whole && !tilefile->current_counts;
     return lost ? off_tilefile_void_older(tilefile, error) : ZERO_OK;

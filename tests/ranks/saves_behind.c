@@ -87,10 +87,10 @@ zero_result __real_off_tilefile_check_recorded(const struct off_tilefile *tilefi
 zero_result __wrap_off_tilefile_check_recorded(const struct off_tilefile *tilefile, size_t tile,
                                                const struct off_contents *contents,
                                                const void *stored, struct base_error *error);
-void __real_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
-                               size_t bytes);
-void __wrap_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
-                               size_t bytes);
+void __real_off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                                    size_t bytes);
+void __wrap_off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                                    size_t bytes);
 
 void __wrap_off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *move)
 {
@@ -166,8 +166,8 @@ zero_result __wrap_off_tilefile_check_recorded(const struct off_tilefile *tilefi
                   : __real_off_tilefile_check_recorded(tilefile, tile, contents, stored, error);
 }
 
-void __wrap_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const void *stored,
-                               size_t bytes)
+void __wrap_off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
+                                    size_t bytes)
 {
     pthread_mutex_lock(&mutex);
     struct watch *watch = watch_of(tilefile);
@@ -176,7 +176,7 @@ void __wrap_off_tilefile_wrote(struct off_tilefile *tilefile, size_t tile, const
         pthread_cond_broadcast(&news);
     }
     pthread_mutex_unlock(&mutex);
-    __real_off_tilefile_wrote(tilefile, tile, stored, bytes);
+    __real_off_tilefile_note_write(tilefile, tile, stored, bytes);
 }
 
 static void set_gate(struct watch *watch, enum gate gate)
@@ -202,7 +202,7 @@ static struct watch *begin_watch(const struct team_rank *rank, const struct job 
         watch->distance += tier->tiles.in_group;
     watch->first_shut = job->half ? tier->tiles.training / 2 : 0;
     for (size_t tile = 0; tile < tier->tiles.count; tile++)
-        watch->place[tile] = off_tilefile_place(tier->tilefile, tile);
+        watch->place[tile] = off_tilefile_current_place(tier->tilefile, tile);
     pthread_mutex_unlock(&mutex);
     return watch;
 }

@@ -196,7 +196,7 @@ static struct off_tilefile *open_recorded(bool durable)
     struct off_tilefile *tilefile;
     int recorded;
     assert_int_equal(off_tilefile_open(&tilefile, &config, &recorded, &failure), ZERO_OK);
-    off_tilefile_wrote(tilefile, 0, tile, tile_bytes[0]);
+    off_tilefile_note_write(tilefile, 0, tile, tile_bytes[0]);
     assert_int_equal(off_tilefile_record(tilefile, 1, NULL, 0, &failure), ZERO_OK);
     off_tilefile_close(tilefile, false);
     create(0.2);

@@ -44,9 +44,9 @@ static void passes_of(const struct off_io_engine *engine, size_t buffers, size_t
                      tiles_ways[way % TILES_WAYS].encode);
     // What is stored of a tile is all of it, or fewer pages.
     for (size_t i = 0; i < TILES; i++) {
-        const size_t stored = off_tilefile_stored(tiles.tilefile, i);
+        const size_t stored = off_tilefile_stored_bytes(tiles.tilefile, i);
         assert_true(stored == tiles_bytes(i) ||
-                    off_tilefile_room_for(stored) < off_tilefile_room(tiles.tilefile, i));
+                    off_tilefile_room_for(stored) < off_tilefile_room_bytes(tiles.tilefile, i));
     }
     // Another process goes on from there, in another way.
     tiles_close(&tiles, false);
@@ -110,8 +110,9 @@ static void nothing_lies_behind_encoded_tiles(void **state)
     steps(3);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
     for (size_t i = 0; i < TILES; i++) {
-        const size_t stored = off_tilefile_stored(tiles.tilefile, i), used = stored % sizeof page;
-        const uint64_t end = off_tilefile_place(tiles.tilefile, i) + stored;
+        const size_t stored = off_tilefile_stored_bytes(tiles.tilefile, i),
+                     used = stored % sizeof page;
+        const uint64_t end = off_tilefile_current_place(tiles.tilefile, i) + stored;
         if (stored == tiles_bytes(i) || used == 0)
             continue;
         assert_int_equal(pread(fd, page, sizeof page, (off_t)(end - used)), sizeof page);
@@ -348,7 +349,7 @@ static void damage_is_found(void **state)
         steps(3);
         off_pipeline_forget(tiles.pipeline);
         assert_true(
-            tiles_flip(tiles.tilefile, tile, off_tilefile_stored(tiles.tilefile, tile) - 1));
+            tiles_flip(tiles.tilefile, tile, off_tilefile_stored_bytes(tiles.tilefile, tile) - 1));
         assert_int_equal(tiles_step(&tiles, &failure), ZERO_E_CORRUPT);
         char name[32];
         snprintf(name, sizeof name, "tile %zu, ", tile);
@@ -394,10 +395,10 @@ static void records_that_lie_are_found(void **state)
     way = 1;
     open_in_way(&off_io_engine_sync, 3);
     steps(2);
-    const size_t stored = off_tilefile_stored(tiles.tilefile, TILE);
+    const size_t stored = off_tilefile_stored_bytes(tiles.tilefile, TILE);
     assert_true(stored > 4096 && stored < bytes);
     const int fd = open(temporary_path(&temporary, "slots"), O_RDONLY);
-    const off_t place = (off_t)off_tilefile_place(tiles.tilefile, TILE);
+    const off_t place = (off_t)off_tilefile_current_place(tiles.tilefile, TILE);
     assert_int_equal(pread(fd, first, sizeof first, place), sizeof first);
     close(fd);
     const struct {

@@ -346,8 +346,8 @@ static void look_again(const struct off_io_engine *engine, const bool *written)
 {
     tile_io_anew(engine, 1, 60);
     for (size_t i = 0; i < TILES; i++) {
-        assert_true(off_tilefile_has(tilefile, i) || !written[i]);
-        if (!off_tilefile_has(tilefile, i))
+        assert_true(off_tilefile_has_contents(tilefile, i) || !written[i]);
+        if (!off_tilefile_has_contents(tilefile, i))
             continue;
         base_error_clear(&failure);
         const zero_result result = off_tile_io_wait(tile_io, start(i, OFF_READ), &failure);
@@ -487,7 +487,7 @@ static void damage_is_found(void **state)
         assert_int_equal(off_tile_io_wait(tile_io, &cargos[tile].op, &failure), ZERO_E_CORRUPT);
         assert_int_equal(cargos[tile].exchanged, 0);
         snprintf(words, sizeof words, ": tile %zu, %zu bytes at offset %ju, ", tile,
-                 tiles_bytes(tile), (uintmax_t)off_tilefile_place(tilefile, tile));
+                 tiles_bytes(tile), (uintmax_t)off_tilefile_current_place(tilefile, tile));
         assert_non_null(strstr(failure.message, temporary.directory));
         assert_non_null(strstr(failure.message, words));
         close_all();

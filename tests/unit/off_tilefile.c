@@ -197,13 +197,13 @@ static bool all_but_two(uint64_t step)
 
 static void abandon_a_tile(struct off_tilefile *tilefile)
 {
-    off_tilefile_wrote(tilefile, 0, "", 1);
+    off_tilefile_note_write(tilefile, 0, "", 1);
     off_tilefile_abandon(tilefile);
 }
 
 static void write_a_tile(struct off_tilefile *tilefile)
 {
-    off_tilefile_wrote(tilefile, 0, "", 1);
+    off_tilefile_note_write(tilefile, 0, "", 1);
 }
 
 static void void_older(struct off_tilefile *tilefile)
@@ -254,11 +254,11 @@ static void what_is_written_over_is_void(void **state)
     config.counts = all_but_two;
     for (uint64_t second = 2; second <= 3; second++) {
         ok(open_tilefile(&tilefile, &config, &recorded));
-        ok(off_tilefile_give_up(tilefile, &failure));
+        ok(off_tilefile_void_before_write(tilefile, &failure));
         ok(off_tilefile_record(tilefile, 1, NULL, 0, &failure));
-        ok(off_tilefile_give_up(tilefile, &failure));
+        ok(off_tilefile_void_before_write(tilefile, &failure));
         ok(off_tilefile_record(tilefile, second, NULL, 0, &failure));
-        ok(off_tilefile_give_up(tilefile, &failure));
+        ok(off_tilefile_void_before_write(tilefile, &failure));
         write_a_tile(tilefile);
         off_tilefile_close(tilefile, false);
         ok(open_tilefile(&tilefile, &config, &recorded));

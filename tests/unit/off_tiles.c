@@ -317,7 +317,7 @@ bool tiles_flip(const struct off_tilefile *tilefile, size_t tile, size_t at)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", off_tilefile_file(tilefile)->fd);
     const int fd = open(path, O_RDWR);
-    const off_t offset = (off_t)(off_tilefile_place(tilefile, tile) + at);
+    const off_t offset = (off_t)(off_tilefile_current_place(tilefile, tile) + at);
     unsigned char byte = 0;
     bool done = fd >= 0 && pread(fd, &byte, 1, offset) == 1;
     byte ^= 16;

@@ -127,7 +127,7 @@ zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng
         r = eng_tier_leave_point(z, error);
     // A load that was no good has recorded a beginning, and the step is the record before it.
     if (!r && writes(access))
-        r = off_tilefile_give_up(tier->tilefile, error);
+        r = off_tilefile_void_before_write(tier->tilefile, error);
     if (r || count == 0)
         return r;
     tier->up = true;
