@@ -22,7 +22,7 @@ struct ckpt_loader {
     struct ckpt_file *lock;
     char *path;
     struct ckpt_manifest manifest;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     struct known_shard **known; // by rank; NULL: not opened yet
     uint64_t clock;
     uint64_t bytes_read; // from shards that are closed
@@ -47,7 +47,7 @@ enum { ELEMENTS_BYTES = CKPT_BLOCK_ELEMENTS * CKPT_MAX_PLANES };
 size_t ckpt_loader_bytes(const struct ckpt_loader_need *need)
 {
     return sizeof(struct ckpt_loader) + ckpt_shard_room() + ELEMENTS_BYTES +
-           ckpt_codec_bytes(CKPT_LEVEL_STORED) +
+           ckpt_block_codec_bytes(CKPT_LEVEL_STORED) +
            need->shards * (sizeof(struct known_shard) + PATH_BYTES + sizeof(struct known_shard *)) +
            need->tensors * TENSOR_BYTES + need->runs * (RUN_BYTES + sizeof(size_t)) +
            need->blocks * sizeof(struct ckpt_block);
@@ -60,7 +60,7 @@ static zero_result make_buffers(struct ckpt_loader *loader, struct base_error *e
     loader->room = base_aligned_alloc(64, ckpt_shard_room());
     loader->elements = base_aligned_alloc(64, ELEMENTS_BYTES);
     if (loader->known && loader->room && loader->elements)
-        return ckpt_codec_create(&loader->codec, CKPT_LEVEL_STORED, error);
+        return ckpt_block_codec_create(&loader->codec, CKPT_LEVEL_STORED, error);
     return zero_fail(error, ZERO_E_NOMEM, "no memory to read '%s'", loader->path);
 }
 
@@ -113,7 +113,7 @@ void ckpt_loader_close(struct ckpt_loader *loader)
         return;
     forget_shards(loader);
     ckpt_reader_leave(loader->store, &loader->lock);
-    ckpt_codec_destroy(loader->codec);
+    ckpt_block_codec_destroy(loader->codec);
     ckpt_manifest_free(&loader->manifest);
     base_free(loader->known);
     base_free(loader->room);

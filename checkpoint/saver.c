@@ -15,7 +15,7 @@ enum stage { FREE, BUSY, ENCODED };
 
 // A block on its way into the shard.
 struct job {
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     enum stage stage;
     size_t block;
     bool in_place; // it is read from the program's memory
@@ -391,7 +391,7 @@ static size_t all_blocks(const struct ckpt_saver_load *load)
 
 size_t ckpt_saver_bytes(const struct ckpt_saver_load *load, int level, size_t budget)
 {
-    return sizeof(struct ckpt_saver) + CODECS * ckpt_codec_bytes(level) +
+    return sizeof(struct ckpt_saver) + CODECS * ckpt_block_codec_bytes(level) +
            ckpt_shard_writer_bytes(load->sources, load->blobs, all_blocks(load)) +
            (load->sources + 1 + load->blocks) * sizeof(size_t) + load->blob_bytes +
            copy_room(load, budget);
@@ -411,7 +411,7 @@ static zero_result allocate(struct ckpt_saver *saver, struct base_error *error)
     zero_result r =
         base_arena_init(&saver->copies, copy_room(load, config->budget), CKPT_STORE_UNIT, error);
     for (int i = 0; i < CODECS && !r; i++)
-        r = ckpt_codec_create(&saver->jobs[i].codec, config->level, error);
+        r = ckpt_block_codec_create(&saver->jobs[i].codec, config->level, error);
     if (!r)
         r = ckpt_shard_writer_create(&saver->writer, load->sources, load->blobs, all_blocks(load),
                                      error);
@@ -464,7 +464,7 @@ void ckpt_saver_destroy(struct ckpt_saver *saver)
     pthread_mutex_destroy(&saver->mutex);
     ckpt_shard_writer_destroy(saver->writer);
     for (int i = 0; i < CODECS; i++)
-        ckpt_codec_destroy(saver->jobs[i].codec);
+        ckpt_block_codec_destroy(saver->jobs[i].codec);
     base_arena_free(&saver->copies);
     base_free(saver->first_block);
     base_free(saver->copy_at);

@@ -11,8 +11,8 @@
 
 // Contexts in memory of our own, and literals that are coded by their frequencies at every level,
 // are in the part of libzstd's interface that may change with a version. These functions have been
-// the same since version 1.3, distributions' shared libraries export them, and ckpt_codec_create()
-// tries them out.
+// the same since version 1.3, distributions' shared libraries export them, and
+// ckpt_block_codec_create() tries them out.
 #define ZSTD_STATIC_LINKING_ONLY
 #include <zstd.h>
 
@@ -36,7 +36,7 @@ struct encoding {
     size_t bytes[CKPT_MAX_PLANES];
 };
 
-struct ckpt_codec {
+struct ckpt_block_codec {
     const struct ckpt_planes *planes;
     const struct ckpt_streams *streams;
     int level;
@@ -73,9 +73,9 @@ static size_t arena_bytes(int level)
     return rooms + encoder_bytes(level) + ZSTD_estimateDCtxSize() + 2 * (size_t)ALIGNMENT;
 }
 
-size_t ckpt_codec_bytes(int level)
+size_t ckpt_block_codec_bytes(int level)
 {
-    return is_level(level) ? sizeof(struct ckpt_codec) + arena_bytes(level) : 0;
+    return is_level(level) ? sizeof(struct ckpt_block_codec) + arena_bytes(level) : 0;
 }
 
 static bool set(ZSTD_CCtx *encoder, ZSTD_cParameter parameter, int value)
@@ -100,7 +100,7 @@ static bool set_parameters(ZSTD_CCtx *encoder, int level)
 
 // Contexts in the arena; a plane of zeros, of the largest size there is, shows that the memory is
 // enough for whatever comes.
-static bool make_contexts(struct ckpt_codec *codec)
+static bool make_contexts(struct ckpt_block_codec *codec)
 {
     const size_t encoding = encoder_bytes(codec->level), decoding = ZSTD_estimateDCtxSize();
     codec->decoder =
@@ -114,13 +114,14 @@ static bool make_contexts(struct ckpt_codec *codec)
                                         codec->plane[0], CKPT_BLOCK_ELEMENTS));
 }
 
-zero_result ckpt_codec_create(struct ckpt_codec **out, int level, struct base_error *error)
+zero_result ckpt_block_codec_create(struct ckpt_block_codec **out, int level,
+                                    struct base_error *error)
 {
     *out = NULL;
     if (!is_level(level))
         return zero_fail(error, ZERO_E_INVALID, "compression level %d is not in 0 .. %d", level,
                          CKPT_LEVEL_MOST);
-    struct ckpt_codec *codec = base_calloc(1, sizeof *codec);
+    struct ckpt_block_codec *codec = base_calloc(1, sizeof *codec);
     if (!codec)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a codec");
     codec->planes = ckpt_planes_best();
@@ -136,14 +137,14 @@ zero_result ckpt_codec_create(struct ckpt_codec **out, int level, struct base_er
                            "libzstd %s has no contexts of level %d in %zu bytes",
                            ZSTD_versionString(), level, encoder_bytes(level));
     if (result) {
-        ckpt_codec_destroy(codec);
+        ckpt_block_codec_destroy(codec);
         return result;
     }
     *out = codec;
     return ZERO_OK;
 }
 
-void ckpt_codec_destroy(struct ckpt_codec *codec)
+void ckpt_block_codec_destroy(struct ckpt_block_codec *codec)
 {
     if (!codec)
         return;
@@ -187,7 +188,7 @@ size_t ckpt_encode_bound(struct ckpt_block_code code, size_t count)
 enum { SAMPLE_RUNS = 16, SAMPLE_RUN = 64, SAMPLE = SAMPLE_RUNS * SAMPLE_RUN };
 
 // Writes a sample of each plane; returns how many bytes they have.
-static size_t take_sample(const struct ckpt_codec *codec, struct ckpt_block_code code,
+static size_t take_sample(const struct ckpt_block_codec *codec, struct ckpt_block_code code,
                           const void *elements, size_t count,
                           unsigned char sample[CKPT_MAX_PLANES][SAMPLE])
 {
@@ -227,7 +228,7 @@ static bool is_promising(const unsigned char *sample, size_t count)
 }
 
 // Which planes may gain. Noise isn't tried: that takes as long as what does gain.
-static void find_worthwhile(const struct ckpt_codec *codec, struct ckpt_block_code code,
+static void find_worthwhile(const struct ckpt_block_codec *codec, struct ckpt_block_code code,
                             const void *elements, size_t count, bool worthwhile[CKPT_MAX_PLANES])
 {
     const bool sampled = codec->level == CKPT_LEVEL_DEFAULT;
@@ -239,8 +240,8 @@ static void find_worthwhile(const struct ckpt_codec *codec, struct ckpt_block_co
 }
 
 // Writes the planes that have a place in `to`, if there are any.
-static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
-                  size_t count, const planes_to to)
+static void split(const struct ckpt_block_codec *codec, struct ckpt_block_code code,
+                  const void *elements, size_t count, const planes_to to)
 {
     for (int p = 0; p < CKPT_MAX_PLANES; p++) {
         if (to[p]) {
@@ -252,7 +253,8 @@ static void split(const struct ckpt_codec *codec, struct ckpt_block_code code, c
 
 // Writes the frame of a plane that is in the codec to its spare room: its length, 0 if it gains too
 // little, or libzstd's error.
-static size_t write_frame(const struct ckpt_codec *codec, const unsigned char *plane, size_t count)
+static size_t write_frame(const struct ckpt_block_codec *codec, const unsigned char *plane,
+                          size_t count)
 {
     const size_t most = count - count / 100;
     if (is_constant(plane, count))
@@ -265,7 +267,7 @@ static size_t write_frame(const struct ckpt_codec *codec, const unsigned char *p
 
 // Encodes plane p, which is in the codec: where its frame is, and in *bytes its length, or
 // libzstd's error. NULL: it gains too little.
-static const unsigned char *encode_plane(struct ckpt_codec *codec, int p, size_t count,
+static const unsigned char *encode_plane(struct ckpt_block_codec *codec, int p, size_t count,
                                          size_t *bytes)
 {
     unsigned char *const plane = codec->plane[p], *const frame = codec->spare;
@@ -278,7 +280,7 @@ static const unsigned char *encode_plane(struct ckpt_codec *codec, int p, size_t
 }
 
 // Which planes are tried, and in the codec.
-static void split_tried(struct ckpt_codec *codec, const struct encoding *block,
+static void split_tried(struct ckpt_block_codec *codec, const struct encoding *block,
                         bool tried[CKPT_MAX_PLANES])
 {
     planes_to to = {NULL};
@@ -288,7 +290,7 @@ static void split_tried(struct ckpt_codec *codec, const struct encoding *block,
     split(codec, block->code, block->elements, block->count, to);
 }
 
-zero_result ckpt_encode_begin(struct ckpt_codec *codec, struct ckpt_block_code code,
+zero_result ckpt_encode_begin(struct ckpt_block_codec *codec, struct ckpt_block_code code,
                               const void *elements, size_t count,
                               uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error)
 {
@@ -315,7 +317,7 @@ zero_result ckpt_encode_begin(struct ckpt_codec *codec, struct ckpt_block_code c
     return ZERO_OK;
 }
 
-void ckpt_encode_end(struct ckpt_codec *codec, void *out)
+void ckpt_encode_end(struct ckpt_block_codec *codec, void *out)
 {
     const struct encoding *block = &codec->begun;
     planes_to stored = {NULL};
@@ -331,9 +333,9 @@ void ckpt_encode_end(struct ckpt_codec *codec, void *out)
     split(codec, block->code, block->elements, block->count, stored);
 }
 
-zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
-                        size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
-                        struct base_error *error)
+zero_result ckpt_encode(struct ckpt_block_codec *codec, struct ckpt_block_code code,
+                        const void *elements, size_t count, void *out, size_t room,
+                        uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error)
 {
     const zero_result result = ckpt_encode_begin(codec, code, elements, count, plane_bytes, error);
     if (result)
@@ -348,7 +350,7 @@ zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, c
 /* ------------------------------------------------------------------ decoding */
 
 // Reads a plane; it stays where it is if it is stored. NULL, or what is wrong with its bytes.
-static const char *decode_plane(const struct ckpt_codec *codec, const unsigned char *in,
+static const char *decode_plane(const struct ckpt_block_codec *codec, const unsigned char *in,
                                 size_t bytes, size_t count, unsigned char *room,
                                 const unsigned char **plane)
 {
@@ -372,9 +374,9 @@ static const char *decode_plane(const struct ckpt_codec *codec, const unsigned c
     }
 }
 
-zero_result ckpt_decode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *stored,
-                        const uint32_t plane_bytes[CKPT_MAX_PLANES], void *elements, size_t count,
-                        struct base_error *error)
+zero_result ckpt_decode(struct ckpt_block_codec *codec, struct ckpt_block_code code,
+                        const void *stored, const uint32_t plane_bytes[CKPT_MAX_PLANES],
+                        void *elements, size_t count, struct base_error *error)
 {
     const zero_result result = check_block(code, count, error);
     if (result)

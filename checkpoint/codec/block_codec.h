@@ -52,20 +52,21 @@ struct ckpt_block_code ckpt_block_code_of(zero_dtype dtype, bool never_negative)
 
 /** What one thread needs to encode and decode: memory of libzstd's, and room for a block's planes.
  * Used by one thread at a time. */
-struct ckpt_codec;
+struct ckpt_block_codec;
 
 /** Bytes that a codec of this level will have allocated; 0: there is no such level. *Local.* */
-size_t ckpt_codec_bytes(int level);
+size_t ckpt_block_codec_bytes(int level);
 
 /**
  * Makes a codec that encodes at this level, and decodes what any one has encoded: all the memory
  * that it will ever need. *codec is to be destroyed; after an error it is NULL. *Local.*
  * ZERO_E_INVALID: no such level; ZERO_E_NOMEM; ZERO_E_UNSUPPORTED: this libzstd cannot.
  */
-zero_result ckpt_codec_create(struct ckpt_codec **codec, int level, struct base_error *error);
+zero_result ckpt_block_codec_create(struct ckpt_block_codec **codec, int level,
+                                    struct base_error *error);
 
 /** Frees it; accepts NULL. *Local.* */
-void ckpt_codec_destroy(struct ckpt_codec *codec);
+void ckpt_block_codec_destroy(struct ckpt_block_codec *codec);
 
 /** Bytes of room that encoding `count` elements wants: a little more than the elements have.
  * *Local*, pure. */
@@ -78,19 +79,19 @@ size_t ckpt_encode_bound(struct ckpt_block_code code, size_t count);
  * `room` below ckpt_encode_bound(); ZERO_E_UNSUPPORTED: libzstd failed, which it has no reason to.
  * After an error out is undefined.
  */
-zero_result ckpt_encode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *elements,
-                        size_t count, void *out, size_t room, uint32_t plane_bytes[CKPT_MAX_PLANES],
-                        struct base_error *error);
+zero_result ckpt_encode(struct ckpt_block_codec *codec, struct ckpt_block_code code,
+                        const void *elements, size_t count, void *out, size_t room,
+                        uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error);
 
 /**
  * The same in two calls, for who has to know the lengths before there is an `out`: one for each of
  * them, with the same codec and nothing else in between. The elements are read until the second one
  * has returned; `out` has ckpt_stored_bytes() bytes of room. After an error there is no second one.
  */
-zero_result ckpt_encode_begin(struct ckpt_codec *codec, struct ckpt_block_code code,
+zero_result ckpt_encode_begin(struct ckpt_block_codec *codec, struct ckpt_block_code code,
                               const void *elements, size_t count,
                               uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error);
-void ckpt_encode_end(struct ckpt_codec *codec, void *out);
+void ckpt_encode_end(struct ckpt_block_codec *codec, void *out);
 
 /** Bytes of a block as it is stored: the sum of its planes'. Inline, *local.* */
 static inline size_t ckpt_stored_bytes(const uint32_t plane_bytes[CKPT_MAX_PLANES])
@@ -109,8 +110,8 @@ static inline size_t ckpt_stored_bytes(const uint32_t plane_bytes[CKPT_MAX_PLANE
  * segment, a dictionary or a checksum; the message names the frame. After an error elements are
  * undefined.
  */
-zero_result ckpt_decode(struct ckpt_codec *codec, struct ckpt_block_code code, const void *stored,
-                        const uint32_t plane_bytes[CKPT_MAX_PLANES], void *elements, size_t count,
-                        struct base_error *error);
+zero_result ckpt_decode(struct ckpt_block_codec *codec, struct ckpt_block_code code,
+                        const void *stored, const uint32_t plane_bytes[CKPT_MAX_PLANES],
+                        void *elements, size_t count, struct base_error *error);
 
 #endif

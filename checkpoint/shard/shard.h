@@ -82,7 +82,7 @@ zero_result ckpt_shard_run(struct ckpt_shard_writer *writer, const struct ckpt_r
 
 /** Adds one block, encoded by `codec`. Written, while the next ones are encoded, when enough has
  * come together. */
-zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_block_codec *codec,
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error);
 
@@ -95,14 +95,14 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec
  * elements are there until it has returned.
  */
 struct ckpt_shard_part {
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     const void *elements;
     struct ckpt_block block;
     size_t number;                /**< of the block in the shard */
     struct ckpt_behind_part part; /**< its place */
 };
 
-zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_codec *codec,
+zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_block_codec *codec,
                               struct ckpt_block_code code, uint16_t field, const void *elements,
                               size_t count, struct base_error *error);
 zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part,
@@ -168,7 +168,7 @@ size_t ckpt_shard_room(void);
  * with a codec and scratch of its own; but only one after ckpt_shard_rest(), and then also
  * ZERO_NOT_FOUND.
  */
-zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t block, struct ckpt_codec *codec,
+zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t block, struct ckpt_block_codec *codec,
                             void *room, void *elements, struct base_error *error);
 
 /** Closes the file, not what is known of it: the next block that is read opens it again. Nobody is

@@ -465,7 +465,7 @@ static zero_result fail_block(const struct ckpt_shard *shard, size_t number, zer
                      place.first, last, why, block->offset, shard->path);
 }
 
-zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t number, struct ckpt_codec *codec,
+zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t number, struct ckpt_block_codec *codec,
                             void *room, void *elements, struct base_error *error)
 {
     const struct ckpt_block *block = &shard->blocks[number];

@@ -139,7 +139,7 @@ zero_result ckpt_shard_run(struct ckpt_shard_writer *writer, const struct ckpt_r
     return ZERO_OK;
 }
 
-zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_codec *codec,
+zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_block_codec *codec,
                               struct ckpt_block_code code, uint16_t field, const void *elements,
                               size_t count, struct base_error *error)
 {
@@ -191,7 +191,7 @@ void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *pa
         ckpt_put32(row + 32 + 4 * p, block->plane_bytes[p]);
 }
 
-zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_block_codec *codec,
                              struct ckpt_block_code code, uint16_t field, const void *elements,
                              size_t count, struct base_error *error)
 {

@@ -41,7 +41,7 @@ struct work {
     zero_param param; // that was visited last
     int32_t slice;
     int from, to; // parts of a row
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     ZSTD_CCtx *compressor;
     ZSTD_DCtx *decompressor;
     void *room; // for what is decoded
@@ -92,7 +92,7 @@ static bool allocate(struct work *work)
     work->compressor = ZSTD_createCCtx();
     work->decompressor = ZSTD_createDCtx();
     return work->block && work->compressor && work->decompressor &&
-           ckpt_codec_create(&work->codec, CKPT_LEVEL_DEFAULT, NULL) == ZERO_OK;
+           ckpt_block_codec_create(&work->codec, CKPT_LEVEL_DEFAULT, NULL) == ZERO_OK;
 }
 
 static bool train(struct work *work, char **words, int count)
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
         rows(&work);
     else
         work.good = false;
-    ckpt_codec_destroy(work.codec);
+    ckpt_block_codec_destroy(work.codec);
     ZSTD_freeCCtx(work.compressor);
     ZSTD_freeDCtx(work.decompressor);
     base_arena_free(&work.memory);

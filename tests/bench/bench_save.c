@@ -48,7 +48,7 @@ struct work {
     const char *directory;
     struct eng_sources sources;
     struct base_arena copy;
-    struct ckpt_codec *codec[CODECS];
+    struct ckpt_block_codec *codec[CODECS];
     struct block *blocks; // of the state
     size_t block_count;
     size_t state_bytes, file_bytes;
@@ -255,7 +255,7 @@ static double copy_state(void *user)
 struct encoder {
     const struct work *work;
     atomic_size_t *next;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     unsigned char *out;
     pthread_t thread;
     bool good;
@@ -422,7 +422,7 @@ static bool prepare(struct work *work)
             work->state_bytes += field_bytes(&work->sources.list[i], f);
     TEAM_OK(work->rank, base_arena_init(&work->copy, work->state_bytes, PIECE, NULL));
     for (int i = 0; i < CODECS; i++)
-        TEAM_OK(work->rank, ckpt_codec_create(&work->codec[i], CKPT_LEVEL_DEFAULT, NULL));
+        TEAM_OK(work->rank, ckpt_block_codec_create(&work->codec[i], CKPT_LEVEL_DEFAULT, NULL));
     TEAM_CHECK(list_blocks(work));
     work->good = steps(work, 3);
     for (int i = 0; i < 3; i++) // from then on files are recycled
@@ -479,7 +479,7 @@ static bool run(struct team_rank *rank, void *user)
         rows_of_writing(&work);
     eng_sources_free(&work.sources);
     for (int i = 0; i < CODECS; i++)
-        ckpt_codec_destroy(work.codec[i]);
+        ckpt_block_codec_destroy(work.codec[i]);
     base_free(work.blocks);
     base_arena_free(&work.copy);
     return work.good;

@@ -29,7 +29,7 @@ static struct ckpt_run run_of(uint32_t rank, uint64_t version)
 
 // What all checkpoints share: made once.
 static struct {
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     void *room;
     struct ckpt_shard_writer *writers[TOY_WORLD];
 } tools;
@@ -42,7 +42,7 @@ static zero_result make_tools(uint32_t rank, struct base_error *error)
             return result;
     }
     if (!tools.codec) {
-        const zero_result result = ckpt_codec_create(&tools.codec, CKPT_LEVEL_STORED, error);
+        const zero_result result = ckpt_block_codec_create(&tools.codec, CKPT_LEVEL_STORED, error);
         if (result)
             return result;
     }

@@ -72,7 +72,7 @@ static void put_shard(struct memory_store *memory, const uint8_t *data, size_t b
     memory_store_put(memory, "shard", file, (size_t)entry.bytes);
 }
 
-static void check_shard(struct ckpt_shard *shard, struct ckpt_codec *codec, void *room)
+static void check_shard(struct ckpt_shard *shard, struct ckpt_block_codec *codec, void *room)
 {
     static const size_t counts[] = {6, 4, 4}, sizes[] = {1, 4, 2};
     require(ckpt_shard_blocks(shard) == 3);
@@ -94,11 +94,11 @@ static void check_shard(struct ckpt_shard *shard, struct ckpt_codec *codec, void
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct ckpt_codec *codec;
+    static struct ckpt_block_codec *codec;
     static void *room;
     if (!codec) {
         room = malloc(ckpt_shard_room());
-        require(room && ckpt_codec_create(&codec, CKPT_LEVEL_STORED, NULL) == ZERO_OK);
+        require(room && ckpt_block_codec_create(&codec, CKPT_LEVEL_STORED, NULL) == ZERO_OK);
     }
     if (size < 1 || size > 1 << 20)
         return 0;

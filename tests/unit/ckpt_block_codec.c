@@ -58,7 +58,7 @@ static void check_frames(struct ckpt_block_code code, size_t count, const unsign
     }
 }
 
-static void check_block(struct ckpt_codec *codec, int level, struct ckpt_block_code code,
+static void check_block(struct ckpt_block_codec *codec, int level, struct ckpt_block_code code,
                         size_t count)
 {
     const size_t raw = code.element_bytes * count, room = ckpt_encode_bound(code, count);
@@ -84,9 +84,9 @@ static void check_block(struct ckpt_codec *codec, int level, struct ckpt_block_c
 // Every code, count and kind at a level; the codec is the same for all of them.
 static void round_trips(int level)
 {
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     int number = 0;
-    assert_int_equal(ckpt_codec_create(&codec, level, NULL), ZERO_OK);
+    assert_int_equal(ckpt_block_codec_create(&codec, level, NULL), ZERO_OK);
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (int k = 0; k < BLOCK_KINDS; k++)
             for (int i = 0; i < BLOCK_CODES; i++) {
@@ -95,7 +95,7 @@ static void round_trips(int level)
                 block_fill((enum block_kind)k, block_codes[i], c, elements + 1, counts[c]);
                 check_block(codec, level, block_codes[i], counts[c]);
             }
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
 }
 
 static void blocks_come_back(void **state)
@@ -109,15 +109,15 @@ static void blocks_come_back(void **state)
 static void bytes_depend_on_nothing_else(void **state)
 {
     (void)state;
-    struct ckpt_codec *used, *fresh;
+    struct ckpt_block_codec *used, *fresh;
     uint32_t lengths[2][CKPT_MAX_PLANES];
-    assert_int_equal(ckpt_codec_create(&used, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
+    assert_int_equal(ckpt_block_codec_create(&used, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
     for (int k = 0; k < BLOCK_KINDS; k++)
         for (int i = 0; i < BLOCK_CODES; i++) {
             const struct ckpt_block_code code = block_codes[i];
             const size_t count = 30000, room = ckpt_encode_bound(code, count);
             block_fill((enum block_kind)k, code, 0, elements, count);
-            assert_int_equal(ckpt_codec_create(&fresh, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
+            assert_int_equal(ckpt_block_codec_create(&fresh, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
             memset(stored, 0, room);
             ckpt_decode(used, code, stored, (uint32_t[CKPT_MAX_PLANES]){9}, decoded, count, NULL);
             assert_int_equal(
@@ -126,9 +126,9 @@ static void bytes_depend_on_nothing_else(void **state)
                 ckpt_encode(fresh, code, elements, count, again, room, lengths[1], NULL), ZERO_OK);
             assert_memory_equal(lengths[0], lengths[1], sizeof lengths[0]);
             assert_memory_equal(stored, again, ckpt_stored_bytes(lengths[0]));
-            ckpt_codec_destroy(fresh);
+            ckpt_block_codec_destroy(fresh);
         }
-    ckpt_codec_destroy(used);
+    ckpt_block_codec_destroy(used);
 }
 
 static void check_table(const struct ckpt_planes *table, struct ckpt_block_code code, size_t count,
@@ -177,15 +177,15 @@ static void tables_equal_their_definition(void **state)
 
 static size_t stored_size(int level, enum block_kind kind, struct ckpt_block_code code)
 {
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     uint32_t plane_bytes[CKPT_MAX_PLANES];
     const size_t count = CKPT_BLOCK_ELEMENTS;
     block_fill(kind, code, 0, elements, count);
-    assert_int_equal(ckpt_codec_create(&codec, level, NULL), ZERO_OK);
+    assert_int_equal(ckpt_block_codec_create(&codec, level, NULL), ZERO_OK);
     assert_int_equal(ckpt_encode(codec, code, elements, count, stored,
                                  ckpt_encode_bound(code, count), plane_bytes, NULL),
                      ZERO_OK);
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
     return ckpt_stored_bytes(plane_bytes);
 }
 
@@ -225,8 +225,8 @@ static void small_gains_are_noticed(void **state)
     const struct ckpt_block_code bytes = {1, 0};
     const size_t count = CKPT_BLOCK_ELEMENTS;
     uint32_t plane_bytes[CKPT_MAX_PLANES];
-    struct ckpt_codec *codec;
-    assert_int_equal(ckpt_codec_create(&codec, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
+    struct ckpt_block_codec *codec;
+    assert_int_equal(ckpt_block_codec_create(&codec, CKPT_LEVEL_DEFAULT, NULL), ZERO_OK);
     for (int run = 0; run < 2; run++) {
         block_fill(BLOCK_NOISE, bytes, 0, elements, count);
         for (size_t i = 0; i < count; i++)
@@ -237,7 +237,7 @@ static void small_gains_are_noticed(void **state)
                          ZERO_OK);
         assert_true(plane_bytes[0] < count - count / 100);
     }
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
 }
 
 // What zstd would make less than a hundredth smaller is stored: it is read faster. (At its lower
@@ -248,34 +248,34 @@ static void tiny_gains_are_not_taken(void **state)
     const struct ckpt_block_code bytes = {1, 0};
     const size_t count = CKPT_BLOCK_ELEMENTS;
     uint32_t plane_bytes[CKPT_MAX_PLANES];
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     block_fill(BLOCK_NOISE, bytes, 0, elements, count);
     memset(elements, 0, count / 150);
     assert_true(ZSTD_compress(stored, sizeof stored, elements, count, CKPT_LEVEL_MOST) < count);
-    assert_int_equal(ckpt_codec_create(&codec, CKPT_LEVEL_MOST, NULL), ZERO_OK);
+    assert_int_equal(ckpt_block_codec_create(&codec, CKPT_LEVEL_MOST, NULL), ZERO_OK);
     assert_int_equal(ckpt_encode(codec, bytes, elements, count, stored,
                                  ckpt_encode_bound(bytes, count), plane_bytes, NULL),
                      ZERO_OK);
     assert_int_equal(plane_bytes[0], count + CKPT_FRAME_HEAD);
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
 }
 
 static void refused_calls(void **state)
 {
     (void)state;
     static const struct ckpt_block_code bad[] = {{0, 0}, {3, 0}, {8, 0}, {255, 1}, {1, 1}, {4, 2}};
-    struct ckpt_codec *codec = (void *)elements;
+    struct ckpt_block_codec *codec = (void *)elements;
     uint32_t plane_bytes[CKPT_MAX_PLANES] = {0};
     struct base_error error = {.result = ZERO_OK};
     static const int no_levels[] = {-1, 20, -100000};
     for (size_t i = 0; i < sizeof no_levels / sizeof *no_levels; i++) {
-        assert_int_equal(ckpt_codec_bytes(no_levels[i]), 0);
-        assert_int_equal(ckpt_codec_create(&codec, no_levels[i], &error), ZERO_E_INVALID);
+        assert_int_equal(ckpt_block_codec_bytes(no_levels[i]), 0);
+        assert_int_equal(ckpt_block_codec_create(&codec, no_levels[i], &error), ZERO_E_INVALID);
         assert_null(codec);
     }
     assert_string_equal(error.message, "compression level -1 is not in 0 .. 19");
-    ckpt_codec_destroy(codec);
-    assert_int_equal(ckpt_codec_create(&codec, 1, NULL), ZERO_OK);
+    ckpt_block_codec_destroy(codec);
+    assert_int_equal(ckpt_block_codec_create(&codec, 1, NULL), ZERO_OK);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(
             ckpt_encode(codec, bad[i], elements, 4, stored, sizeof stored, plane_bytes, NULL),
@@ -291,20 +291,20 @@ static void refused_calls(void **state)
                      ZERO_E_INVALID);
     assert_int_equal(ckpt_encode(codec, f32, elements, 100, stored, room - 1, plane_bytes, NULL),
                      ZERO_E_INVALID);
-    ckpt_codec_destroy(codec);
-    ckpt_codec_destroy(NULL);
+    ckpt_block_codec_destroy(codec);
+    ckpt_block_codec_destroy(NULL);
 }
 
 static void memory_is_known_and_all(void **state)
 {
     (void)state;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     uint32_t plane_bytes[CKPT_MAX_PLANES];
     const struct ckpt_block_code f32 = {4, 1};
     for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
-        const size_t bytes = ckpt_codec_bytes(levels[l]);
+        const size_t bytes = ckpt_block_codec_bytes(levels[l]);
         assert_true(bytes > MOST_BYTES && bytes < (size_t)(levels[l] < 3 ? 1 : 8) << 20);
-        assert_int_equal(ckpt_codec_create(&codec, levels[l], NULL), ZERO_OK);
+        assert_int_equal(ckpt_block_codec_create(&codec, levels[l], NULL), ZERO_OK);
         const struct mallinfo2 before = mallinfo2();
         const uint64_t allocations = base_allocation_count();
         for (size_t count = 1; count <= CKPT_BLOCK_ELEMENTS; count *= 2)
@@ -319,18 +319,18 @@ static void memory_is_known_and_all(void **state)
                 assert_int_equal(now.uordblks + now.hblkhd, before.uordblks + before.hblkhd);
             }
         assert_int_equal(base_allocation_count(), allocations);
-        ckpt_codec_destroy(codec);
+        ckpt_block_codec_destroy(codec);
     }
     zero_result result = ZERO_E_NOMEM;
     for (int n = 1; result; n++) {
         char fault[32];
         snprintf(fault, sizeof fault, "alloc@%d", n);
         assert_int_equal(base_fault_set(fault, NULL), ZERO_OK);
-        result = ckpt_codec_create(&codec, 1, NULL);
+        result = ckpt_block_codec_create(&codec, 1, NULL);
         assert_true(result == ZERO_E_NOMEM ? n < 10 && !codec : n > 2);
     }
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
 }
 
 int main(void)

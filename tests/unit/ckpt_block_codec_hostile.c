@@ -15,20 +15,20 @@
 
 enum { COUNT = 400, MOST = CKPT_MAX_PLANES * 2 * COUNT };
 
-static struct ckpt_codec *codec;
+static struct ckpt_block_codec *codec;
 static unsigned char elements[4 * COUNT], stored[MOST];
 static uint32_t plane_bytes[CKPT_MAX_PLANES];
 
 static int set_up(void **state)
 {
     (void)state;
-    return ckpt_codec_create(&codec, 5, NULL) ? -1 : 0;
+    return ckpt_block_codec_create(&codec, 5, NULL) ? -1 : 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
     return 0;
 }
 

@@ -27,10 +27,10 @@ static void write_example(struct memory_store *memory, struct ckpt_shard_entry *
         .world = 1};
     const struct ckpt_run run = {0, 0, 0, 4};
     struct ckpt_shard_writer *writer;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     struct ckpt_file *file;
     assert_int_equal(ckpt_shard_writer_create(&writer, 1, 1, 3, NULL), ZERO_OK);
-    assert_int_equal(ckpt_codec_create(&codec, CKPT_LEVEL_STORED, NULL), ZERO_OK);
+    assert_int_equal(ckpt_block_codec_create(&codec, CKPT_LEVEL_STORED, NULL), ZERO_OK);
     assert_int_equal(memory->store.create(memory, &file, "shard", false, NULL), ZERO_OK);
     assert_int_equal(ckpt_shard_begin(writer, &memory->store, file, &id, NULL), ZERO_OK);
     assert_int_equal(ckpt_shard_blob(writer, 0, sizeof position - 1, NULL), ZERO_OK);
@@ -46,7 +46,7 @@ static void write_example(struct memory_store *memory, struct ckpt_shard_entry *
         ZERO_OK);
     assert_int_equal(ckpt_shard_finish(writer, entry, NULL), ZERO_OK);
     memory->store.close(&file, NULL);
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
     ckpt_shard_writer_destroy(writer);
 }
 

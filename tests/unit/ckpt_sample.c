@@ -195,7 +195,7 @@ void sample_blob(const struct ckpt_manifest *manifest, size_t blob, uint32_t ran
 
 /* ------------------------------------------------------------------ writing */
 
-static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_block_codec *codec,
                                const struct ckpt_manifest *manifest, uint32_t rank,
                                unsigned char *room, struct base_error *error)
 {
@@ -215,7 +215,7 @@ static zero_result write_blobs(struct ckpt_shard_writer *writer, struct ckpt_cod
     return result;
 }
 
-static zero_result write_run(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+static zero_result write_run(struct ckpt_shard_writer *writer, struct ckpt_block_codec *codec,
                              const struct ckpt_manifest *manifest, const struct ckpt_run *run,
                              unsigned char *room, struct base_error *error)
 {
@@ -232,7 +232,7 @@ static zero_result write_run(struct ckpt_shard_writer *writer, struct ckpt_codec
     return result;
 }
 
-static zero_result write_all(struct ckpt_shard_writer *writer, struct ckpt_codec *codec,
+static zero_result write_all(struct ckpt_shard_writer *writer, struct ckpt_block_codec *codec,
                              struct ckpt_manifest *manifest, uint32_t rank, unsigned char *room,
                              struct base_error *error)
 {
@@ -260,14 +260,14 @@ zero_result sample_write_shard(struct ckpt_manifest *manifest, uint32_t rank,
         .step = manifest->state.step, .rank = rank, .world = (uint32_t)manifest->world};
     memcpy(id.checkpoint, manifest->id, sizeof id.checkpoint);
     struct ckpt_shard_writer *writer = NULL;
-    struct ckpt_codec *codec = NULL;
+    struct ckpt_block_codec *codec = NULL;
     struct ckpt_file *file = NULL;
     unsigned char *room = malloc(ROOM);
     if (!room)
         abort();
     zero_result result = ckpt_shard_writer_create(&writer, 32, 8, 192, error);
     if (result == ZERO_OK)
-        result = ckpt_codec_create(&codec, level, error);
+        result = ckpt_block_codec_create(&codec, level, error);
     if (result == ZERO_OK)
         result = store->create(store->user, &file, path, false, error);
     if (result == ZERO_OK)
@@ -275,7 +275,7 @@ zero_result sample_write_shard(struct ckpt_manifest *manifest, uint32_t rank,
     if (result == ZERO_OK)
         result = write_all(writer, codec, manifest, rank, room, error);
     const zero_result closed = store->close(&file, error);
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
     ckpt_shard_writer_destroy(writer);
     free(room);
     return result ? result : closed;

@@ -18,7 +18,7 @@
 
 static struct base_error failure;
 static struct memory_store memory;
-static struct ckpt_codec *codec;
+static struct ckpt_block_codec *codec;
 static unsigned char room[1 << 19], elements[4 * CKPT_BLOCK_ELEMENTS];
 static unsigned char wanted[4 * CKPT_BLOCK_ELEMENTS];
 
@@ -27,13 +27,13 @@ static int set_up(void **state)
     (void)state;
     base_error_clear(&failure);
     memory_store_init(&memory);
-    return ckpt_codec_create(&codec, CKPT_LEVEL_STORED, NULL);
+    return ckpt_block_codec_create(&codec, CKPT_LEVEL_STORED, NULL);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    ckpt_codec_destroy(codec);
+    ckpt_block_codec_destroy(codec);
     memory_store_free(&memory);
     return base_fault_set(NULL, NULL) || memory.open ? -1 : 0;
 }

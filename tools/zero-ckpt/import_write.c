@@ -14,7 +14,7 @@ struct maker {
     struct import *job;
     const char *path;
     struct ckpt_directory *directory;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
     struct ckpt_shard_writer *writer; /**< of one shard */
     void *elements;                   /**< of one block */
     struct base_hash128 *sums;        /**< of what was written, one a tensor, */
@@ -247,7 +247,7 @@ static zero_result prepare(struct maker *maker, struct base_error *error)
     if (!result)
         result = name_it(manifest, maker->job->like != NULL, error);
     if (!result)
-        result = ckpt_codec_create(&maker->codec, manifest->level, error);
+        result = ckpt_block_codec_create(&maker->codec, manifest->level, error);
     if (!result)
         result = ckpt_directory_open(&maker->directory, &ckpt_store_posix, maker->path,
                                      (uint32_t)manifest->world, error);
@@ -280,7 +280,7 @@ zero_result tool_import_write(struct import *job, struct base_error *error)
     if (result && maker.directory)
         ckpt_cancel(maker.directory);
     ckpt_directory_close(maker.directory);
-    ckpt_codec_destroy(maker.codec);
+    ckpt_block_codec_destroy(maker.codec);
     base_free(maker.elements);
     base_free(maker.sums);
     return result;

@@ -8,7 +8,7 @@
 
 struct coder {
     const struct eng_tiles *tiles;
-    struct ckpt_codec *codec;
+    struct ckpt_block_codec *codec;
 };
 
 /** Elements that are encoded together, from byte `offset` of a tile on. */
@@ -62,7 +62,7 @@ static bool next_block(struct cursor *at, struct block *block)
 static size_t bytes(const void *user)
 {
     (void)user;
-    return sizeof(struct coder) + ckpt_codec_bytes(CKPT_LEVEL_DEFAULT);
+    return sizeof(struct coder) + ckpt_block_codec_bytes(CKPT_LEVEL_DEFAULT);
 }
 
 static void destroy(void *state)
@@ -70,7 +70,7 @@ static void destroy(void *state)
     struct coder *coder = state;
     if (!coder)
         return;
-    ckpt_codec_destroy(coder->codec);
+    ckpt_block_codec_destroy(coder->codec);
     base_free(coder);
 }
 
@@ -81,7 +81,7 @@ static zero_result create(void **state, const void *user, struct base_error *err
     if (!coder)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a codec of tiles");
     coder->tiles = user;
-    const zero_result r = ckpt_codec_create(&coder->codec, CKPT_LEVEL_DEFAULT, error);
+    const zero_result r = ckpt_block_codec_create(&coder->codec, CKPT_LEVEL_DEFAULT, error);
     if (r) {
         destroy(coder);
         *state = NULL;
