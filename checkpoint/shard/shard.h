@@ -98,8 +98,8 @@ struct ckpt_shard_part {
     struct ckpt_block_codec *codec;
     const void *elements;
     struct ckpt_block block;
-    size_t number;                /**< of the block in the shard */
-    struct ckpt_behind_part part; /**< its place */
+    size_t number;                      /**< of the block in the shard */
+    struct ckpt_write_behind_part part; /**< its place */
 };
 
 zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_block_codec *codec,
@@ -108,7 +108,7 @@ zero_result ckpt_shard_encode(struct ckpt_shard_part *part, struct ckpt_block_co
 zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part,
                             struct base_error *error);
 void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part);
-enum { CKPT_SHARD_PLACED = CKPT_BEHIND_PARTS };
+enum { CKPT_SHARD_PLACED = CKPT_WRITE_BEHIND_PARTS };
 
 /** Writes index and tail, cuts the file to its size and flushes it: it is durable. *entry: what the
  * manifest says of it, without runs. */

@@ -3,12 +3,12 @@
 #include "base/arena.h"
 #include "checkpoint/shard/shard_format.h"
 
-_Static_assert(CKPT_BEHIND_MOST >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
+_Static_assert(CKPT_WRITE_BEHIND_MOST >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
                "a block can be taken at a time");
 
 struct ckpt_shard_writer {
     struct base_arena arena;
-    struct ckpt_behind *behind;
+    struct ckpt_write_behind *behind;
     uint64_t bytes; // of the file, so far
     const struct ckpt_store *store;
     struct ckpt_file *file;
@@ -35,7 +35,7 @@ size_t ckpt_shard_writer_bytes(size_t runs, size_t blobs, size_t blocks)
 {
     const size_t index = index_bytes(runs, blobs, blocks);
     return index == SIZE_MAX ? SIZE_MAX
-                             : sizeof(struct ckpt_shard_writer) + ckpt_behind_bytes() + index;
+                             : sizeof(struct ckpt_shard_writer) + ckpt_write_behind_bytes() + index;
 }
 
 zero_result ckpt_shard_writer_create(struct ckpt_shard_writer **out, size_t runs, size_t blobs,
@@ -52,7 +52,7 @@ zero_result ckpt_shard_writer_create(struct ckpt_shard_writer **out, size_t runs
         return zero_fail(error, ZERO_E_NOMEM, "no memory to write a shard");
     zero_result result = base_arena_init(&writer->arena, index, 0, error);
     if (!result)
-        result = ckpt_behind_create(&writer->behind, error);
+        result = ckpt_write_behind_create(&writer->behind, error);
     if (result) {
         ckpt_shard_writer_destroy(writer);
         return result;
@@ -72,7 +72,7 @@ void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer)
 {
     if (!writer)
         return;
-    ckpt_behind_destroy(writer->behind);
+    ckpt_write_behind_destroy(writer->behind);
     base_arena_free(&writer->arena);
     base_free(writer);
 }
@@ -80,13 +80,13 @@ void ckpt_shard_writer_destroy(struct ckpt_shard_writer *writer)
 static zero_result append(struct ckpt_shard_writer *writer, const unsigned char *data, size_t bytes,
                           struct base_error *error)
 {
-    for (struct ckpt_behind_part part; bytes > 0; data += part.bytes, bytes -= part.bytes) {
-        const size_t most = bytes < CKPT_BEHIND_MOST ? bytes : CKPT_BEHIND_MOST;
-        const zero_result result = ckpt_behind_take(writer->behind, most, &part, error);
+    for (struct ckpt_write_behind_part part; bytes > 0; data += part.bytes, bytes -= part.bytes) {
+        const size_t most = bytes < CKPT_WRITE_BEHIND_MOST ? bytes : CKPT_WRITE_BEHIND_MOST;
+        const zero_result result = ckpt_write_behind_reserve(writer->behind, most, &part, error);
         if (result)
             return result;
         memcpy(part.memory, data, part.bytes);
-        ckpt_behind_give(writer->behind, &part);
+        ckpt_write_behind_submit(writer->behind, &part);
         writer->bytes += part.bytes;
     }
     return ZERO_OK;
@@ -101,7 +101,7 @@ zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt
     unsigned char header[CKPT_HEADER_BYTES];
     writer->store = store;
     writer->file = file;
-    ckpt_behind_begin(writer->behind, store, file);
+    ckpt_write_behind_begin(writer->behind, store, file);
     writer->bytes = 0;
     writer->blobs = writer->runs = writer->blocks = 0;
     ckpt_put_header(header, id);
@@ -164,7 +164,7 @@ zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_
     if (writer->blocks == writer->most_blocks)
         return no_room("blocks", writer->most_blocks, error);
     const size_t bytes = ckpt_stored_bytes(block->plane_bytes);
-    const zero_result result = ckpt_behind_take(writer->behind, bytes, &part->part, error);
+    const zero_result result = ckpt_write_behind_reserve(writer->behind, bytes, &part->part, error);
     if (result)
         return result;
     block->offset = writer->bytes;
@@ -179,7 +179,7 @@ void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *pa
     unsigned char *row = writer->block_table + CKPT_BLOCK_ROW * part->number;
     ckpt_encode_end(part->codec, part->part.memory);
     block->stored = base_hash64(part->part.memory, part->part.bytes, 0);
-    ckpt_behind_give(writer->behind, &part->part);
+    ckpt_write_behind_submit(writer->behind, &part->part);
     ckpt_put64(row, block->offset);
     ckpt_put64(row + 8, block->xxh3);
     ckpt_put64(row + 16, block->stored);
@@ -252,9 +252,9 @@ zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shar
     if (result == ZERO_OK)
         result = append_tail(writer, index, entry, error);
     if (result == ZERO_OK)
-        result = ckpt_behind_end(writer->behind, error);
+        result = ckpt_write_behind_end(writer->behind, error);
     else
-        ckpt_behind_give_up(writer->behind);
+        ckpt_write_behind_cancel(writer->behind);
     if (result == ZERO_OK)
         result = writer->store->truncate(writer->file, entry->bytes, error);
     if (result == ZERO_OK)
@@ -264,5 +264,5 @@ zero_result ckpt_shard_finish(struct ckpt_shard_writer *writer, struct ckpt_shar
 
 void ckpt_shard_give_up(struct ckpt_shard_writer *writer)
 {
-    ckpt_behind_give_up(writer->behind);
+    ckpt_write_behind_cancel(writer->behind);
 }

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-enum { RING = CKPT_BEHIND_RING, MEMORY = RING + CKPT_BEHIND_MOST };
-_Static_assert(RING % CKPT_BEHIND_PIECE == 0, "a piece ends where the ring does");
+enum { RING = CKPT_WRITE_BEHIND_RING, MEMORY = RING + CKPT_WRITE_BEHIND_MOST };
+_Static_assert(RING % CKPT_WRITE_BEHIND_PIECE == 0, "a piece ends where the ring does");
 
 // The disk is to have the next write when one is done: while its thread wakes up another one's is
 // under way.
@@ -15,13 +15,13 @@ enum { WRITERS = 2 };
 #define NOWHERE UINT64_MAX
 
 struct writer {
-    struct ckpt_behind *behind;
+    struct ckpt_write_behind *behind;
     pthread_t thread;
     bool started;
     uint64_t at; // where what it writes begins; or NOWHERE
 };
 
-struct ckpt_behind {
+struct ckpt_write_behind {
     struct base_arena ring; // and behind it room for a part that begins before its end
     const struct ckpt_store *store;
     struct ckpt_file *file;
@@ -30,24 +30,24 @@ struct ckpt_behind {
     pthread_mutex_t mutex;
     pthread_cond_t more, less;
     bool quit;
-    uint64_t taken, begun;            // bytes of the file: by who makes them, and by who writes
-    uint64_t open[CKPT_BEHIND_PARTS]; // where parts begin that are being made; or NOWHERE
-    struct base_error error;          // the first one: what is given back is passed by
+    uint64_t taken, begun; // bytes of the file: by who makes them, and by who writes
+    uint64_t open[CKPT_WRITE_BEHIND_PARTS]; // where parts begin that are being made; or NOWHERE
+    struct base_error error;                // the first one: what is given back is passed by
 };
 
 /* ------------------------------------------------------------------ the threads */
 
 /** Bytes of the file up to which all are made. */
-static uint64_t made(const struct ckpt_behind *behind)
+static uint64_t made(const struct ckpt_write_behind *behind)
 {
     uint64_t end = behind->taken;
-    for (size_t i = 0; i < CKPT_BEHIND_PARTS; i++)
+    for (size_t i = 0; i < CKPT_WRITE_BEHIND_PARTS; i++)
         end = behind->open[i] < end ? behind->open[i] : end;
     return end;
 }
 
 /** Bytes of the file up to which all are written. */
-static uint64_t written(const struct ckpt_behind *behind)
+static uint64_t written(const struct ckpt_write_behind *behind)
 {
     uint64_t end = behind->begun;
     for (size_t i = 0; i < WRITERS; i++)
@@ -56,36 +56,36 @@ static uint64_t written(const struct ckpt_behind *behind)
 }
 
 /** Whether a whole piece can be written. */
-static bool is_ready(const struct ckpt_behind *behind)
+static bool is_ready(const struct ckpt_write_behind *behind)
 {
-    return made(behind) - behind->begun >= CKPT_BEHIND_PIECE;
+    return made(behind) - behind->begun >= CKPT_WRITE_BEHIND_PIECE;
 }
 
 /** Waits for a piece to write; false: there will be none. With the mutex held. */
-static bool await_piece(struct ckpt_behind *behind)
+static bool await_piece(struct ckpt_write_behind *behind)
 {
     while (!is_ready(behind) && !behind->quit)
         pthread_cond_wait(&behind->more, &behind->mutex);
     return is_ready(behind);
 }
 
-static void keep_error(struct ckpt_behind *behind, const struct base_error *error)
+static void keep_error(struct ckpt_write_behind *behind, const struct base_error *error)
 {
     if (!behind->error.result)
         behind->error = *error;
 }
 
 /** With the mutex held, which it gives back meanwhile. */
-static void write_piece(struct ckpt_behind *behind, struct writer *writer)
+static void write_piece(struct ckpt_write_behind *behind, struct writer *writer)
 {
     const uint64_t offset = behind->begun;
     struct base_error error = {0};
-    behind->begun += CKPT_BEHIND_PIECE;
+    behind->begun += CKPT_WRITE_BEHIND_PIECE;
     if (behind->error.result)
         return;
     writer->at = offset;
     pthread_mutex_unlock(&behind->mutex);
-    behind->store->write(behind->file, behind->ring.memory + offset % RING, CKPT_BEHIND_PIECE,
+    behind->store->write(behind->file, behind->ring.memory + offset % RING, CKPT_WRITE_BEHIND_PIECE,
                          offset, &error);
     pthread_mutex_lock(&behind->mutex);
     writer->at = NOWHERE;
@@ -95,7 +95,7 @@ static void write_piece(struct ckpt_behind *behind, struct writer *writer)
 static void *writer_main(void *argument)
 {
     struct writer *writer = argument;
-    struct ckpt_behind *behind = writer->behind;
+    struct ckpt_write_behind *behind = writer->behind;
     pthread_mutex_lock(&behind->mutex);
     while (await_piece(behind)) {
         write_piece(behind, writer);
@@ -107,20 +107,20 @@ static void *writer_main(void *argument)
 
 /* ------------------------------------------------------------------ life */
 
-size_t ckpt_behind_bytes(void)
+size_t ckpt_write_behind_bytes(void)
 {
-    return sizeof(struct ckpt_behind) + MEMORY;
+    return sizeof(struct ckpt_write_behind) + MEMORY;
 }
 
 /** Nothing is taken, and nothing written. */
-static void rewind_file(struct ckpt_behind *behind)
+static void rewind_file(struct ckpt_write_behind *behind)
 {
     behind->taken = behind->begun = 0;
-    for (size_t i = 0; i < CKPT_BEHIND_PARTS; i++)
+    for (size_t i = 0; i < CKPT_WRITE_BEHIND_PARTS; i++)
         behind->open[i] = NOWHERE;
 }
 
-static zero_result start_threads(struct ckpt_behind *behind, struct base_error *error)
+static zero_result start_threads(struct ckpt_write_behind *behind, struct base_error *error)
 {
     for (size_t i = 0; i < WRITERS; i++) {
         struct writer *writer = &behind->writers[i];
@@ -133,10 +133,10 @@ static zero_result start_threads(struct ckpt_behind *behind, struct base_error *
     return ZERO_OK;
 }
 
-zero_result ckpt_behind_create(struct ckpt_behind **out, struct base_error *error)
+zero_result ckpt_write_behind_create(struct ckpt_write_behind **out, struct base_error *error)
 {
     *out = NULL;
-    struct ckpt_behind *behind = base_calloc(1, sizeof *behind);
+    struct ckpt_write_behind *behind = base_calloc(1, sizeof *behind);
     if (!behind)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for writing");
     pthread_mutex_init(&behind->mutex, NULL);
@@ -147,14 +147,14 @@ zero_result ckpt_behind_create(struct ckpt_behind **out, struct base_error *erro
     if (!result)
         result = start_threads(behind, error);
     if (result) {
-        ckpt_behind_destroy(behind);
+        ckpt_write_behind_destroy(behind);
         return result;
     }
     *out = behind;
     return ZERO_OK;
 }
 
-void ckpt_behind_destroy(struct ckpt_behind *behind)
+void ckpt_write_behind_destroy(struct ckpt_write_behind *behind)
 {
     if (!behind)
         return;
@@ -174,8 +174,8 @@ void ckpt_behind_destroy(struct ckpt_behind *behind)
 
 /* ------------------------------------------------------------------ the callers' side */
 
-void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *store,
-                       struct ckpt_file *file)
+void ckpt_write_behind_begin(struct ckpt_write_behind *behind, const struct ckpt_store *store,
+                             struct ckpt_file *file)
 {
     // A thread may look, if only because it has just started, or was woken for nothing.
     pthread_mutex_lock(&behind->mutex);
@@ -187,13 +187,13 @@ void ckpt_behind_begin(struct ckpt_behind *behind, const struct ckpt_store *stor
 }
 
 /** What has gone wrong so far. With the mutex held. */
-static zero_result trouble(const struct ckpt_behind *behind, struct base_error *error)
+static zero_result trouble(const struct ckpt_write_behind *behind, struct base_error *error)
 {
     const struct base_error *first = &behind->error;
     return first->result ? zero_fail(error, first->result, "%s", first->message) : ZERO_OK;
 }
 
-static uint64_t *find_open(struct ckpt_behind *behind, uint64_t offset)
+static uint64_t *find_open(struct ckpt_write_behind *behind, uint64_t offset)
 {
     uint64_t *open = behind->open;
     while (*open != offset)
@@ -201,8 +201,8 @@ static uint64_t *find_open(struct ckpt_behind *behind, uint64_t offset)
     return open;
 }
 
-zero_result ckpt_behind_take(struct ckpt_behind *behind, size_t bytes,
-                             struct ckpt_behind_part *part, struct base_error *error)
+zero_result ckpt_write_behind_reserve(struct ckpt_write_behind *behind, size_t bytes,
+                                      struct ckpt_write_behind_part *part, struct base_error *error)
 {
     pthread_mutex_lock(&behind->mutex);
     while (behind->taken + bytes > written(behind) + RING)
@@ -210,7 +210,7 @@ zero_result ckpt_behind_take(struct ckpt_behind *behind, size_t bytes,
     const zero_result result = trouble(behind, error);
     if (!result) {
         const uint64_t offset = behind->taken;
-        *part = (struct ckpt_behind_part){behind->ring.memory + offset % RING, offset, bytes};
+        *part = (struct ckpt_write_behind_part){behind->ring.memory + offset % RING, offset, bytes};
         *find_open(behind, NOWHERE) = offset;
         behind->taken += bytes;
     }
@@ -218,7 +218,8 @@ zero_result ckpt_behind_take(struct ckpt_behind *behind, size_t bytes,
     return result;
 }
 
-void ckpt_behind_give(struct ckpt_behind *behind, const struct ckpt_behind_part *part)
+void ckpt_write_behind_submit(struct ckpt_write_behind *behind,
+                              const struct ckpt_write_behind_part *part)
 {
     const size_t end = (size_t)(part->offset % RING) + part->bytes;
     if (end > RING)
@@ -230,11 +231,11 @@ void ckpt_behind_give(struct ckpt_behind *behind, const struct ckpt_behind_part 
     pthread_mutex_unlock(&behind->mutex);
 }
 
-zero_result ckpt_behind_end(struct ckpt_behind *behind, struct base_error *error)
+zero_result ckpt_write_behind_end(struct ckpt_write_behind *behind, struct base_error *error)
 {
     struct base_error last = {0};
     pthread_mutex_lock(&behind->mutex);
-    const size_t rest = (size_t)(behind->taken % CKPT_BEHIND_PIECE);
+    const size_t rest = (size_t)(behind->taken % CKPT_WRITE_BEHIND_PIECE);
     const uint64_t pieces = behind->taken - rest;
     if (rest > 0 && !behind->error.result) {
         // Nothing is left to be made beside it.
@@ -251,7 +252,7 @@ zero_result ckpt_behind_end(struct ckpt_behind *behind, struct base_error *error
     return result;
 }
 
-void ckpt_behind_give_up(struct ckpt_behind *behind)
+void ckpt_write_behind_cancel(struct ckpt_write_behind *behind)
 {
     pthread_mutex_lock(&behind->mutex);
     behind->taken = behind->begun; // what is being written is the last

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { UNIT = CKPT_STORE_UNIT, PIECE = CKPT_BEHIND_PIECE, MOST = 3 * CKPT_BEHIND_RING };
+enum { UNIT = CKPT_STORE_UNIT, PIECE = CKPT_WRITE_BEHIND_PIECE, MOST = 3 * CKPT_WRITE_BEHIND_RING };
 
 // A file that any thread may write to, in any order.
 struct ckpt_file {
@@ -58,7 +58,7 @@ static zero_result write_slowly(struct ckpt_file *file, const void *data, size_t
 
 static const struct ckpt_store store = {.write = write_slowly};
 static unsigned char *made;
-static struct ckpt_behind *behind;
+static struct ckpt_write_behind *behind;
 static struct ckpt_file file;
 static struct base_error failure;
 
@@ -72,13 +72,13 @@ static int set_up(void **state)
         return -1;
     for (size_t i = 0; i < MOST; i++)
         made[i] = (unsigned char)(i * 2654435761u >> 24);
-    return ckpt_behind_create(&behind, NULL);
+    return ckpt_write_behind_create(&behind, NULL);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    ckpt_behind_destroy(behind);
+    ckpt_write_behind_destroy(behind);
     base_free(made);
     base_free(file.bytes);
     return 0;
@@ -89,7 +89,7 @@ static void begin(long pause)
     memset(file.bytes, 0, MOST);
     file.size = file.writes = 0;
     file.pause_us = pause;
-    ckpt_behind_begin(behind, &store, &file);
+    ckpt_write_behind_begin(behind, &store, &file);
 }
 
 // Takes up to `step` bytes at a time, until the file has `bytes` bytes, and makes them.
@@ -105,19 +105,19 @@ static void *make(void *user)
 {
     struct maker *maker = user;
     for (;;) {
-        struct ckpt_behind_part part = {0};
+        struct ckpt_write_behind_part part = {0};
         pthread_mutex_lock(maker->mutex);
         const size_t left = maker->bytes - *maker->taken;
         const size_t bytes = left < maker->step ? left : maker->step;
         if (bytes > 0 && !maker->result)
-            maker->result = ckpt_behind_take(behind, bytes, &part, NULL);
+            maker->result = ckpt_write_behind_reserve(behind, bytes, &part, NULL);
         *maker->taken += maker->result ? 0 : bytes;
         pthread_mutex_unlock(maker->mutex);
         if (bytes == 0 || maker->result)
             return NULL;
         pause_us(maker->pause_us);
         memcpy(part.memory, made + part.offset, part.bytes);
-        ckpt_behind_give(behind, &part);
+        ckpt_write_behind_submit(behind, &part);
     }
 }
 
@@ -140,8 +140,9 @@ static zero_result make_all(size_t bytes, size_t step, int threads, long pause)
 static void what_is_made_is_written(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {0, UNIT, PIECE - UNIT, PIECE, CKPT_BEHIND_RING + UNIT, MOST};
-    static const size_t steps[] = {CKPT_BEHIND_MOST, 99991, 4000};
+    static const size_t sizes[] = {0,   UNIT, PIECE - UNIT, PIECE, CKPT_WRITE_BEHIND_RING + UNIT,
+                                   MOST};
+    static const size_t steps[] = {CKPT_WRITE_BEHIND_MOST, 99991, 4000};
     const uint64_t allocations = base_allocation_count();
     for (size_t i = 0; i < 2 * 2 * 3 * 6; i++) {
         // For each size, disk and number of threads another step.
@@ -152,7 +153,7 @@ static void what_is_made_is_written(void **state)
         begin(slow_disk ? 3000 : 0);
         assert_int_equal(make_all(bytes, step, i / 36 ? 2 : 1, slow_disk || step < UNIT ? 0 : 200),
                          ZERO_OK);
-        assert_int_equal(ckpt_behind_end(behind, &failure), ZERO_OK);
+        assert_int_equal(ckpt_write_behind_end(behind, &failure), ZERO_OK);
         assert_int_equal(file.size, bytes);
         assert_int_equal(file.writes, (bytes + PIECE - 1) / PIECE);
         assert_int_equal(file.used, 0);
@@ -165,19 +166,21 @@ static void what_is_made_is_written(void **state)
 static void nothing_is_written_before_it_is_made(void **state)
 {
     (void)state;
-    struct ckpt_behind_part first, second;
+    struct ckpt_write_behind_part first, second;
     begin(0);
-    assert_int_equal(ckpt_behind_take(behind, UNIT, &first, NULL), ZERO_OK);
-    for (size_t at = UNIT; at + CKPT_BEHIND_MOST <= CKPT_BEHIND_RING; at += CKPT_BEHIND_MOST) {
-        assert_int_equal(ckpt_behind_take(behind, CKPT_BEHIND_MOST, &second, NULL), ZERO_OK);
+    assert_int_equal(ckpt_write_behind_reserve(behind, UNIT, &first, NULL), ZERO_OK);
+    for (size_t at = UNIT; at + CKPT_WRITE_BEHIND_MOST <= CKPT_WRITE_BEHIND_RING;
+         at += CKPT_WRITE_BEHIND_MOST) {
+        assert_int_equal(ckpt_write_behind_reserve(behind, CKPT_WRITE_BEHIND_MOST, &second, NULL),
+                         ZERO_OK);
         memcpy(second.memory, made + second.offset, second.bytes);
-        ckpt_behind_give(behind, &second);
+        ckpt_write_behind_submit(behind, &second);
     }
     pause_us(20000);
     assert_int_equal(file.writes, 0);
     memcpy(first.memory, made, UNIT);
-    ckpt_behind_give(behind, &first);
-    assert_int_equal(ckpt_behind_end(behind, NULL), ZERO_OK);
+    ckpt_write_behind_submit(behind, &first);
+    assert_int_equal(ckpt_write_behind_end(behind, NULL), ZERO_OK);
     assert_memory_equal(file.bytes, made, file.size);
     assert_true(file.size == second.offset + second.bytes);
 }
@@ -190,17 +193,17 @@ static void nothing_is_written_after_a_failure(void **state)
         base_error_clear(&failure);
         begin(300);
         file.fails_at = n;
-        const zero_result result = make_all(MOST, CKPT_BEHIND_MOST, 2, 0);
+        const zero_result result = make_all(MOST, CKPT_WRITE_BEHIND_MOST, 2, 0);
         assert_true(result == ZERO_OK || result == ZERO_E_IO);
-        assert_int_equal(ckpt_behind_end(behind, &failure), ZERO_E_IO);
+        assert_int_equal(ckpt_write_behind_end(behind, &failure), ZERO_E_IO);
         snprintf(wanted, sizeof wanted, "write %zu fails", n);
         assert_string_equal(failure.message, wanted);
         // One was under way beside it, and one may have begun before it was known.
         assert_true(file.writes >= n && file.writes <= n + 2);
         assert_int_equal(file.used, 0);
-        struct ckpt_behind_part part;
-        assert_int_equal(ckpt_behind_take(behind, UNIT, &part, NULL), ZERO_E_IO);
-        ckpt_behind_give_up(behind);
+        struct ckpt_write_behind_part part;
+        assert_int_equal(ckpt_write_behind_reserve(behind, UNIT, &part, NULL), ZERO_E_IO);
+        ckpt_write_behind_cancel(behind);
     }
     file.fails_at = 0;
     what_is_made_is_written(NULL);
@@ -209,19 +212,19 @@ static void nothing_is_written_after_a_failure(void **state)
 static void one_is_given_up(void **state)
 {
     (void)state;
-    const size_t all = CKPT_BEHIND_RING / PIECE;
+    const size_t all = CKPT_WRITE_BEHIND_RING / PIECE;
     size_t writes = all;
-    ckpt_behind_give_up(behind);
+    ckpt_write_behind_cancel(behind);
     // On a busy machine all may have been written before it is given up: a slower disk, then.
     for (long pause = 20000; writes == all && pause < 1000000; pause *= 4) {
         begin(pause);
-        assert_int_equal(make_all(CKPT_BEHIND_RING, CKPT_BEHIND_MOST, 1, 0), ZERO_OK);
-        ckpt_behind_give_up(behind);
+        assert_int_equal(make_all(CKPT_WRITE_BEHIND_RING, CKPT_WRITE_BEHIND_MOST, 1, 0), ZERO_OK);
+        ckpt_write_behind_cancel(behind);
         assert_int_equal(file.used, 0); // it could be closed now
         writes = file.writes;
     }
     assert_true(writes < all);
-    ckpt_behind_give_up(behind);
+    ckpt_write_behind_cancel(behind);
     pause_us(1000);
     assert_int_equal(file.writes, writes);
     what_is_made_is_written(NULL);
@@ -231,15 +234,15 @@ static void one_that_is_not_made(void **state)
 {
     (void)state;
     static const char *const points[] = {"alloc@1", "alloc@2", "thread@1", "thread@2"};
-    struct ckpt_behind *none;
+    struct ckpt_write_behind *none;
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         assert_int_equal(base_fault_set(points[i], NULL), ZERO_OK);
-        assert_int_equal(ckpt_behind_create(&none, &failure), ZERO_E_NOMEM);
+        assert_int_equal(ckpt_write_behind_create(&none, &failure), ZERO_E_NOMEM);
         assert_null(none);
         assert_int_equal(base_fault_fired(), 1);
         assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
     }
-    ckpt_behind_destroy(NULL);
+    ckpt_write_behind_destroy(NULL);
 }
 
 int main(void)
