@@ -128,7 +128,7 @@ zero_result ckpt_begin(struct ckpt_directory *directory, uint64_t step, struct b
         return result;
     // There may be one that could not be removed.
     struct base_error trouble = {0};
-    result = ckpt_take_away(directory, saving.text, CKPT_SHARDS_GO, &trouble);
+    result = ckpt_remove(directory, saving.text, CKPT_SHARDS_GO, &trouble);
     if (result < 0)
         return zero_fail(error, result, "%s", trouble.message);
     result = store->make_directory(store->user, saving.text, error);
@@ -225,7 +225,7 @@ static zero_result write_manifest(struct ckpt_directory *directory, const char *
 // Gives it its name; what had it has the old one then (*replaced). Readers of that one are waited
 // for, but not for ever: they may be in the middle of it.
 static zero_result publish(struct ckpt_directory *directory, const char *saving, bool *replaced,
-                           struct ckpt_alone *alone, struct base_error *error)
+                           struct ckpt_exclusive *alone, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path place = ckpt_path_step(directory->path, directory->step);
@@ -234,14 +234,14 @@ static zero_result publish(struct ckpt_directory *directory, const char *saving,
     if (result)
         return result;
     if (*replaced) {
-        (void)ckpt_alone_begin(directory, alone, NULL);
+        (void)ckpt_exclusive_begin(directory, alone, NULL);
         return store->exchange(store->user, saving, place.text, error);
     }
     // What is left of one that could not be removed. Other files with that name are not ours.
     bool removed;
     result = ckpt_is_removed(store, place.text, &removed, error);
     if (!result && removed)
-        result = ckpt_take_away(directory, place.text, CKPT_SHARDS_GO, &trouble);
+        result = ckpt_remove(directory, place.text, CKPT_SHARDS_GO, &trouble);
     else if (!result) // an empty one is in the way of nothing
         (void)store->remove_directory(store->user, place.text, NULL);
     if (result < 0)
@@ -274,7 +274,7 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
                          "'%s': step %" PRIu64 " ends, which is not being saved", directory->path,
                          manifest->state.step);
     const struct ckpt_path saving = ckpt_path_saving(directory->path, directory->step);
-    struct ckpt_alone alone = {NULL, NULL};
+    struct ckpt_exclusive alone = {NULL, NULL};
     bool replaced = false;
     zero_result result = prepare(directory, saving.text, manifest, error);
     if (!result)
@@ -286,8 +286,8 @@ zero_result ckpt_commit(struct ckpt_directory *directory, const struct ckpt_mani
     }
     // Its name is no checkpoint's any more: what stays now is removed with the next one.
     if (!result && replaced)
-        ckpt_take_away(directory, saving.text, CKPT_SHARDS_GO, NULL);
-    ckpt_alone_end(directory, &alone);
+        ckpt_remove(directory, saving.text, CKPT_SHARDS_GO, NULL);
+    ckpt_exclusive_end(directory, &alone);
     return result > 0 ? ZERO_E_IO : result;
 }
 
@@ -296,6 +296,6 @@ void ckpt_cancel(struct ckpt_directory *directory)
     if (!directory->begun)
         return;
     const struct ckpt_path saving = ckpt_path_saving(directory->path, directory->step);
-    ckpt_take_away(directory, saving.text, CKPT_SHARDS_GO, NULL);
+    ckpt_remove(directory, saving.text, CKPT_SHARDS_GO, NULL);
     directory->begun = false;
 }

@@ -56,7 +56,7 @@ zero_result ckpt_check_path(const char *path, struct base_error *error);
 /* ------------------------------------------------------------------ readers */
 
 /** The locks of an owner who is alone: readers have left, and those who come wait. */
-struct ckpt_alone {
+struct ckpt_exclusive {
     struct ckpt_file *gate, *readers;
 };
 
@@ -67,11 +67,11 @@ zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **l
 
 /** Shuts the gate and waits for a second until all readers have left. ZERO_AGAIN (no message): they
  * have not; then, and after an error, the gate is open. */
-zero_result ckpt_alone_begin(const struct ckpt_directory *directory, struct ckpt_alone *alone,
-                             struct base_error *error);
+zero_result ckpt_exclusive_begin(const struct ckpt_directory *directory,
+                                 struct ckpt_exclusive *alone, struct base_error *error);
 
 /** Opens it again; one that has not begun has ended. */
-void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *alone);
+void ckpt_exclusive_end(const struct ckpt_directory *directory, struct ckpt_exclusive *alone);
 
 /* ------------------------------------------------------------------ taking away */
 
@@ -84,8 +84,8 @@ enum ckpt_shards { CKPT_SHARDS_GO, CKPT_SHARDS_TO_POOL };
  * stays where somebody else has something in it.
  * CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
  */
-zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
-                           enum ckpt_shards shards, struct base_error *error);
+zero_result ckpt_remove(const struct ckpt_directory *directory, const char *path,
+                        enum ckpt_shards shards, struct base_error *error);
 
 /** Whether a directory has the mark of a removal that has not ended, and no manifest.
  * ZERO_E_NOMEM. */

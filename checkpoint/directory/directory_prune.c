@@ -38,8 +38,8 @@ static zero_result remove_entry(void *user, const char *name, enum base_entry_ki
     return result > 0 ? ZERO_E_IO : result;
 }
 
-zero_result ckpt_take_away(const struct ckpt_directory *directory, const char *path,
-                           enum ckpt_shards shards, struct base_error *error)
+zero_result ckpt_remove(const struct ckpt_directory *directory, const char *path,
+                        enum ckpt_shards shards, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path manifest = ckpt_path_below(path, CKPT_MANIFEST_NAME);
@@ -101,7 +101,7 @@ static zero_result clean_entry(void *user, const char *name, enum base_entry_kin
             return result;
     }
     // Their shards don't go to the pool: a process of the job before may still write to them.
-    return unfinished ? ckpt_take_away(directory, entry.text, CKPT_SHARDS_GO, error) : ZERO_OK;
+    return unfinished ? ckpt_remove(directory, entry.text, CKPT_SHARDS_GO, error) : ZERO_OK;
 }
 
 zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *error)
@@ -132,7 +132,7 @@ static zero_result remove_others(struct ckpt_directory *directory,
         if (ckpt_keeps(retention, steps, count, i))
             continue;
         const struct ckpt_path path = ckpt_path_step(directory->path, steps[i]);
-        result = ckpt_take_away(directory, path.text, CKPT_SHARDS_TO_POOL, error);
+        result = ckpt_remove(directory, path.text, CKPT_SHARDS_TO_POOL, error);
         *removed += result == ZERO_OK;
     }
     return result > 0 ? ZERO_E_IO : result;
@@ -156,12 +156,12 @@ static zero_result prune(struct ckpt_directory *directory, const struct ckpt_ret
     zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
     if (result)
         return result > 0 ? ZERO_E_CORRUPT : result;
-    struct ckpt_alone alone;
-    result = ckpt_alone_begin(directory, &alone, error);
+    struct ckpt_exclusive alone;
+    result = ckpt_exclusive_begin(directory, &alone, error);
     if (result)
         return result;
     result = remove_others(directory, retention, steps, count, removed, error);
-    ckpt_alone_end(directory, &alone);
+    ckpt_exclusive_end(directory, &alone);
     return result;
 }
 

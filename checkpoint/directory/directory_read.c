@@ -319,23 +319,23 @@ zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **l
     return result;
 }
 
-zero_result ckpt_alone_begin(const struct ckpt_directory *directory, struct ckpt_alone *alone,
-                             struct base_error *error)
+zero_result ckpt_exclusive_begin(const struct ckpt_directory *directory,
+                                 struct ckpt_exclusive *alone, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path gate = ckpt_path_below(directory->path, CKPT_GATE_NAME);
     const struct ckpt_path readers = ckpt_path_below(directory->path, CKPT_READERS_NAME);
     const uint64_t end = in_seconds(LONGEST_SHUT_S);
-    *alone = (struct ckpt_alone){NULL, NULL};
+    *alone = (struct ckpt_exclusive){NULL, NULL};
     zero_result result = ckpt_lock_until(store, &alone->gate, gate.text, true, end, error);
     if (!result)
         result = ckpt_lock_until(store, &alone->readers, readers.text, true, end, error);
     if (result)
-        ckpt_alone_end(directory, alone);
+        ckpt_exclusive_end(directory, alone);
     return result;
 }
 
-void ckpt_alone_end(const struct ckpt_directory *directory, struct ckpt_alone *alone)
+void ckpt_exclusive_end(const struct ckpt_directory *directory, struct ckpt_exclusive *alone)
 {
     directory->store->unlock(&alone->readers);
     directory->store->unlock(&alone->gate);
