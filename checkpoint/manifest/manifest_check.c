@@ -12,7 +12,7 @@
 // A check of one manifest. The first failure is kept in `error`.
 struct check {
     const struct ckpt_manifest *manifest;
-    const struct ckpt_blame *blame;
+    const struct ckpt_error_context *blame;
     struct base_error error;
 };
 
@@ -264,8 +264,8 @@ static void index_runs(struct check *check, struct ckpt_manifest_index *index)
 }
 
 zero_result ckpt_manifest_check(const struct ckpt_manifest *manifest,
-                                struct ckpt_manifest_index *index, const struct ckpt_blame *blame,
-                                struct base_error *error)
+                                struct ckpt_manifest_index *index,
+                                const struct ckpt_error_context *blame, struct base_error *error)
 {
     *index = (struct ckpt_manifest_index){0};
     struct check check = {.manifest = manifest, .blame = blame};

@@ -253,7 +253,7 @@ zero_result ckpt_manifest_format(const struct ckpt_manifest *manifest, char **te
                                  struct base_error *error)
 {
     *text = NULL;
-    const struct ckpt_blame blame = {"manifest", ZERO_E_INVALID};
+    const struct ckpt_error_context blame = {"manifest", ZERO_E_INVALID};
     struct ckpt_manifest_index index;
     const zero_result result = ckpt_manifest_check(manifest, &index, &blame, error);
     ckpt_manifest_index_free(&index);

@@ -437,7 +437,7 @@ zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text
     check_sum(&parser, text, length);
     if (!parser.error.result)
         parse_text(&parser, manifest, text, length);
-    const struct ckpt_blame blame = {path, ZERO_E_CORRUPT};
+    const struct ckpt_error_context blame = {path, ZERO_E_CORRUPT};
     if (!parser.error.result)
         ckpt_manifest_check(manifest, &manifest->index, &blame, &parser.error);
     if (!parser.error.result)

@@ -28,7 +28,7 @@ bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count);
 extern const char *const ckpt_dtype_names[CKPT_OTHER];
 
 /** Whose fault it is if a manifest is not as it shall be: errors are `result`, with `path`. */
-struct ckpt_blame {
+struct ckpt_error_context {
     const char *path;
     zero_result result;
 };
@@ -38,8 +38,8 @@ struct ckpt_blame {
  * ZERO_E_NOMEM) the index is empty.
  */
 zero_result ckpt_manifest_check(const struct ckpt_manifest *manifest,
-                                struct ckpt_manifest_index *index, const struct ckpt_blame *blame,
-                                struct base_error *error);
+                                struct ckpt_manifest_index *index,
+                                const struct ckpt_error_context *blame, struct base_error *error);
 
 /** Frees an index, empty ones too. */
 void ckpt_manifest_index_free(struct ckpt_manifest_index *index);
