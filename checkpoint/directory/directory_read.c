@@ -144,7 +144,7 @@ static zero_result read_place(const struct listing *listing, struct ckpt_listed 
     size_t length;
     zero_result result = read_text(listing->store, name.text, &text, &length, error);
     if (!result)
-        result = ckpt_manifest_glance(&head, text, length, name.text, error);
+        result = ckpt_manifest_parse_head(&head, text, length, name.text, error);
     base_free(text);
     if (!result)
         result = check_step(name.text, listed->step, head.step, error);

@@ -165,8 +165,8 @@ struct ckpt_manifest_head {
  * where the lines up to there are as ckpt_manifest_format() makes them; any other text is parsed.
  * Errors as of ckpt_manifest_parse().
  */
-zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
-                                 const char *path, struct base_error *error);
+zero_result ckpt_manifest_parse_head(struct ckpt_manifest_head *head, const char *text,
+                                     size_t length, const char *path, struct base_error *error);
 
 /** Whether two runs are the same. */
 bool ckpt_same_run(const struct ckpt_run_id *a, const struct ckpt_run_id *b);

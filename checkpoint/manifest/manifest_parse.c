@@ -510,8 +510,8 @@ static bool read_head(struct ckpt_manifest_head *head, const char *text, size_t 
            run_line(&rest, &head->run);
 }
 
-zero_result ckpt_manifest_glance(struct ckpt_manifest_head *head, const char *text, size_t length,
-                                 const char *path, struct base_error *error)
+zero_result ckpt_manifest_parse_head(struct ckpt_manifest_head *head, const char *text,
+                                     size_t length, const char *path, struct base_error *error)
 {
     struct parser parser = {.path = path};
     check_sum(&parser, text, length);

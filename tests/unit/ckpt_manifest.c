@@ -517,7 +517,7 @@ static zero_result glance(const char *text, size_t length, struct ckpt_manifest_
     assert_non_null(exact);
     memcpy(exact, text, length);
     base_error_clear(&failure);
-    const zero_result result = ckpt_manifest_glance(head, exact, length, "f", &failure);
+    const zero_result result = ckpt_manifest_parse_head(head, exact, length, "f", &failure);
     free(exact);
     return result;
 }
