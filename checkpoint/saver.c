@@ -24,8 +24,8 @@ struct job {
 
 // Blocks are numbered through all sources, in the order in which they are written. The thread goes
 // upwards and reads them in place, and so does the program when it has nothing else to do;
-// ckpt_saver_hold() goes downwards and copies them. Where they meet nothing is left that is read
-// from the program's memory.
+// ckpt_saver_before_change() goes downwards and copies them. Where they meet nothing is left that
+// is read from the program's memory.
 struct ckpt_saver {
     struct ckpt_saver_config config;
     struct job jobs[CODECS];
@@ -61,7 +61,7 @@ struct ckpt_saver {
     void *work_user;
     struct ckpt_shard_entry entry;
     struct base_error error; // the first one, the thread's own
-    struct base_error lost;  // the first one of a copy: ckpt_saver_hold() finds it
+    struct base_error lost;  // the first one of a copy: ckpt_saver_before_change() finds it
 };
 
 /** Some elements of a source's field. */
@@ -472,7 +472,7 @@ void ckpt_saver_destroy(struct ckpt_saver *saver)
     base_free(saver);
 }
 
-void *ckpt_saver_room(const struct ckpt_saver *saver, size_t *bytes)
+void *ckpt_saver_copy_buffer(const struct ckpt_saver *saver, size_t *bytes)
 {
     *bytes = saver->copies.size;
     return saver->copies.memory;
@@ -579,7 +579,7 @@ static void await(struct ckpt_saver *saver, size_t blocks)
     saver->awaited = SIZE_MAX;
 }
 
-void ckpt_saver_hold(struct ckpt_saver *saver)
+void ckpt_saver_before_change(struct ckpt_saver *saver)
 {
     struct base_error error = {0};
     struct part part;
@@ -600,7 +600,7 @@ void ckpt_saver_hold(struct ckpt_saver *saver)
     pthread_mutex_unlock(&saver->mutex);
 }
 
-size_t ckpt_saver_passed(struct ckpt_saver *saver)
+size_t ckpt_saver_blocks_read(struct ckpt_saver *saver)
 {
     pthread_mutex_lock(&saver->mutex);
     const size_t blocks = passed(saver);
@@ -608,7 +608,7 @@ size_t ckpt_saver_passed(struct ckpt_saver *saver)
     return blocks;
 }
 
-void ckpt_saver_await(struct ckpt_saver *saver, size_t blocks)
+void ckpt_saver_wait_for_blocks(struct ckpt_saver *saver, size_t blocks)
 {
     pthread_mutex_lock(&saver->mutex);
     await(saver, blocks);

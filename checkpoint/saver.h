@@ -3,12 +3,12 @@
  * the memory it is written from.
  *
  * One thread encodes, block by block, in the shard's order, straight from the state in memory; who
- * waits for it encodes beside it. Before the state changes, ckpt_saver_hold() copies what has not
- * been read yet into a fixed budget, and waits beyond it. What is written depends on none of this.
- * All *local*; but for ckpt_saver_state() one thread at a time.
+ * waits for it encodes beside it. Before the state changes, ckpt_saver_before_change() copies what
+ * has not been read yet into a fixed budget, and waits beyond it. What is written depends on none
+ * of this. All *local*; but for ckpt_saver_state() one thread at a time.
  *
  * Where nothing is copied, because what is read does not change at once, but piece by piece,
- * ckpt_saver_await() waits for what was read of the piece only.
+ * ckpt_saver_wait_for_blocks() waits for what was read of the piece only.
  *
  *     create                                     once
  *     start -> hold, or await (before any change) -> state: CKPT_SAVE_DURABLE    a checkpoint
@@ -46,8 +46,8 @@ struct ckpt_source {
 
 /** Sees the elements of a block of a source while it is encoded: for the fingerprint. Each once, in
  * no order, in the saver's thread and in who waits, also in both at a time. */
-typedef void (*ckpt_seen_fn)(void *user, const struct ckpt_source *source, int field,
-                             uint64_t first, size_t count, const void *elements);
+typedef void (*ckpt_observe_fn)(void *user, const struct ckpt_source *source, int field,
+                                uint64_t first, size_t count, const void *elements);
 
 /** Gives elements of a source that are not in memory: *elements, at least until the next call. If
  * `copy` has begun to copy them *elements is where to: then this only waits until they are there.
@@ -56,8 +56,8 @@ typedef zero_result (*ckpt_fetch_fn)(void *user, const struct ckpt_source *sourc
                                      uint64_t first, size_t count, const void **elements,
                                      struct base_error *error);
 
-/** Begins to copy elements of a source that are not in memory: what the caller of ckpt_saver_hold()
- * has them changed by comes behind it. In ckpt_saver_hold(). */
+/** Begins to copy elements of a source that are not in memory: what the caller of
+ * ckpt_saver_before_change() has them changed by comes behind it. In ckpt_saver_before_change(). */
 typedef zero_result (*ckpt_copy_fn)(void *user, const struct ckpt_source *source, int field,
                                     uint64_t first, size_t count, void *to,
                                     struct base_error *error);
@@ -77,12 +77,12 @@ struct ckpt_saver_config {
     size_t budget;                     /**< bytes for copies */
     const struct ckpt_source *sources; /**< all there are: borrowed, constant */
     struct ckpt_saver_load load;       /**< how much that is */
-    ckpt_seen_fn seen;                 /**< may be NULL */
+    ckpt_observe_fn seen;              /**< may be NULL */
     void *seen_user;
     ckpt_fetch_fn fetch; /**< NULL: all sources are in memory. Else none is, and only this and
                               `copy` touch them */
-    ckpt_copy_fn copy;   /**< NULL, where there is `fetch`: budget is 0, and ckpt_saver_hold() waits
-                              until all of them have been fetched */
+    ckpt_copy_fn copy;   /**< NULL, where there is `fetch`: budget is 0, and
+                            ckpt_saver_before_change() waits   until all of them have been fetched */
     void *fetch_user;
     _Atomic uint64_t *progress; /**< bytes of elements read so far are kept here */
 };
@@ -112,7 +112,7 @@ struct ckpt_target {
 
 /** The memory of the budget, of which there is no more than there is to copy; *bytes: of it. For
  * who gets it ready for `copy`, and takes that back before the saver is destroyed. */
-void *ckpt_saver_room(const struct ckpt_saver *saver, size_t *bytes);
+void *ckpt_saver_copy_buffer(const struct ckpt_saver *saver, size_t *bytes);
 
 /** Starts to write. Not in state WRITING or RUNNING; WRITING afterwards. Allocates nothing.
  * ZERO_E_LIMIT: more blobs, or bytes of them, than there is room for; nothing has changed. */
@@ -122,14 +122,14 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
 
 /** Returns when the sources' memory is needed no more, to be called before it changes. Does
  * nothing where nothing is being written. Allocates nothing. Waits as ckpt_saver_wait(). */
-void ckpt_saver_hold(struct ckpt_saver *saver);
+void ckpt_saver_before_change(struct ckpt_saver *saver);
 
 /** How many blocks, from the first on, are read no more: their number where nothing is being
  * written. Blocks are numbered through the sources, in each as FORMAT.md has them. */
-size_t ckpt_saver_passed(struct ckpt_saver *saver);
+size_t ckpt_saver_blocks_read(struct ckpt_saver *saver);
 
 /** Returns when so many are, or the save has failed. Waits as ckpt_saver_wait(). */
-void ckpt_saver_await(struct ckpt_saver *saver, size_t blocks);
+void ckpt_saver_wait_for_blocks(struct ckpt_saver *saver, size_t blocks);
 
 /** Any thread; one atomic load. What led to it is visible to who has read it. */
 enum ckpt_save_state ckpt_saver_state(const struct ckpt_saver *saver);

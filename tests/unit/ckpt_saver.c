@@ -1,5 +1,5 @@
 // What a saver writes is the state as it was when it began, however early the state changes after
-// ckpt_saver_hold() has returned, and however little room there is for copies.
+// ckpt_saver_before_change() has returned, and however little room there is for copies.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "checkpoint/loader.h"
@@ -286,7 +286,7 @@ static void change_after_hold(bool elsewhere)
         open_bench_of(&bench, budgets[i], elsewhere);
         start(&bench);
         pause_us(10000);
-        ckpt_saver_hold(bench.saver);
+        ckpt_saver_before_change(bench.saver);
         const size_t seen = atomic_load(&bench.seen);
         if (!elsewhere || i % 2 == 0) // else who fetches is all that waits for copies
             change_everything(&bench);
@@ -294,7 +294,7 @@ static void change_after_hold(bool elsewhere)
             assert_int_equal(seen, bench.load.blocks);
         if (budgets[i] == SIZE_MAX)
             assert_true(seen < bench.load.blocks);
-        ckpt_saver_hold(bench.saver); // what is copied needs no second one
+        ckpt_saver_before_change(bench.saver); // what is copied needs no second one
         finish(&bench);
         check_saved(&bench);
         close_bench(&bench);
@@ -326,15 +326,15 @@ static void or_piece_by_piece(void **state)
         const struct ckpt_source *source = &bench.sources[i];
         blocks +=
             (size_t)ckpt_block_count(source->run.first, source->run.count) * (size_t)source->fields;
-        ckpt_saver_await(bench.saver, blocks);
-        assert_true(ckpt_saver_passed(bench.saver) >= blocks);
+        ckpt_saver_wait_for_blocks(bench.saver, blocks);
+        assert_true(ckpt_saver_blocks_read(bench.saver) >= blocks);
         assert_true(atomic_load(&bench.seen) >= blocks);
         for (int f = 0; f < source->fields; f++)
             memset((void *)source->field[f], 0xA5,
                    source->run.count * source->code[f].element_bytes);
     }
     finish(&bench);
-    assert_int_equal(ckpt_saver_passed(bench.saver), bench.load.blocks);
+    assert_int_equal(ckpt_saver_blocks_read(bench.saver), bench.load.blocks);
     check_saved(&bench);
     close_bench(&bench);
 }
@@ -351,7 +351,7 @@ static void a_copy_may_fail(void **state)
         bench.fails = true;
         bench.pause_us = 20000; // nobody is so late that all is saved by then
         start(&bench);
-        ckpt_saver_hold(bench.saver);
+        ckpt_saver_before_change(bench.saver);
         change_everything(&bench);
         ckpt_saver_wait(bench.saver);
         assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_FAILED);
@@ -363,7 +363,7 @@ static void a_copy_may_fail(void **state)
         atomic_store(&bench.changed, false);
         fill_again(&bench);
         start(&bench);
-        ckpt_saver_hold(bench.saver);
+        ckpt_saver_before_change(bench.saver);
         finish(&bench);
         check_saved(&bench);
         close_bench(&bench);
@@ -403,7 +403,7 @@ static void what_is_written_does_not_depend_on_who_encodes(void **state)
     for (int i = 0; i < 12; i++) {
         start(&bench);
         if (i % 3 == 1)
-            ckpt_saver_hold(bench.saver);
+            ckpt_saver_before_change(bench.saver);
         while (i % 3 == 2 && ckpt_saver_state(bench.saver) == CKPT_SAVE_WRITING)
             pause_us(100);
         finish(&bench);
@@ -428,8 +428,8 @@ static void one_saver_saves_many_times(void **state)
         bench.pause_us = 100 * i;
         start(&bench);
         if (i < 2)
-            ckpt_saver_hold(bench.saver);
-        ckpt_saver_hold(bench.saver);
+            ckpt_saver_before_change(bench.saver);
+        ckpt_saver_before_change(bench.saver);
         if (i < 2)
             change_everything(&bench);
         finish(&bench);
@@ -451,7 +451,7 @@ static void a_save_can_be_given_up(void **state)
     assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_IDLE);
     const size_t seen = atomic_load(&bench.seen);
     assert_true(seen < bench.load.blocks);
-    ckpt_saver_hold(bench.saver);
+    ckpt_saver_before_change(bench.saver);
     ckpt_cancel(bench.directory);
     start(&bench);
     finish(&bench);
@@ -472,9 +472,9 @@ static void a_save_may_fail(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         start_with(&bench, faults[i]);
         if (i % 2 == 0)
-            ckpt_saver_hold(bench.saver);
+            ckpt_saver_before_change(bench.saver);
         else
-            ckpt_saver_await(bench.saver, bench.load.blocks);
+            ckpt_saver_wait_for_blocks(bench.saver, bench.load.blocks);
         ckpt_saver_wait(bench.saver);
         base_fault_set(NULL, NULL);
         assert_int_equal(ckpt_saver_state(bench.saver), CKPT_SAVE_FAILED);

@@ -17,7 +17,7 @@ static void hold(zero_ctx *z)
     if (z->tier || eng_save_phase(z) != SAVE_WRITING)
         return;
     const uint64_t began = base_clock_ns();
-    ckpt_saver_hold(z->save->saver);
+    ckpt_saver_before_change(z->save->saver);
     eng_save_count_blocked(z, began);
 }
 
@@ -28,7 +28,7 @@ static size_t awaited(const zero_ctx *z, size_t tile)
     if (eng_save_phase(z) != SAVE_WRITING)
         return 0;
     const size_t blocks = eng_recorded_blocks(z, save->recorded, tile);
-    return blocks > ckpt_saver_passed(save->saver) ? blocks : 0;
+    return blocks > ckpt_saver_blocks_read(save->saver) ? blocks : 0;
 }
 
 static bool has_read(const zero_ctx *z, size_t tile)
@@ -42,7 +42,7 @@ static uint64_t hold_tile(zero_ctx *z, size_t tile)
     if (blocks == 0)
         return 0;
     const uint64_t began = base_clock_ns();
-    ckpt_saver_await(z->save->saver, blocks);
+    ckpt_saver_wait_for_blocks(z->save->saver, blocks);
     return eng_save_count_blocked(z, began);
 }
 

@@ -121,7 +121,7 @@ static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
     if (r || !save->fetch)
         return r;
     size_t bytes;
-    void *room = ckpt_saver_room(save->saver, &bytes);
+    void *room = ckpt_saver_copy_buffer(save->saver, &bytes);
     return eng_fetch_room(z, save->fetch, room, bytes, error);
 }
 
