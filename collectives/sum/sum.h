@@ -6,7 +6,7 @@
 #ifndef COLLECTIVES_SUM_SUM_H
 #define COLLECTIVES_SUM_SUM_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 enum {
     COLL_DTYPES = ZERO_I64 + 1,

@@ -29,13 +29,13 @@ path='[a-z0-9_/-]+\.(h|cu)'
 name='[a-z0-9_]+\.h'
 
 check base "base/$path|$vocabulary"
-check collectives/boot "collectives/boot/$path|base/$path|$vocabulary"
+check collectives/rendezvous "collectives/rendezvous/$path|base/$path|$vocabulary"
 check collectives "collectives/$path|base/$path|$vocabulary"
 check offload "offload/$path|base/$path|$vocabulary"
 check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"
 check zero/kernels "zero/kernels/$path|base/$path|$vocabulary"
 check zero "(zero|checkpoint|offload|collectives|base)/$path"
-check tools/zero-run "tools/zero-run/$path|collectives/(boot|control)/$path|base/$path|$vocabulary"
+check tools/zero-run "tools/zero-run/$path|collectives/(rendezvous|control)/$path|base/$path|$vocabulary"
 check tools/zero-ckpt "tools/zero-ckpt/$path|checkpoint/$path|base/$path|$vocabulary"
 check examples "$public|$name"
 check tests "(tests|tools|zero|checkpoint|offload|collectives|base|examples)/$path|$name"
@@ -49,9 +49,9 @@ refused() {
         status=1
     fi
 }
-refused base collectives/comm.h
+refused base collectives/comm/comm.h
 refused base zero/zero.h
 refused collectives checkpoint/safetensors/safetensors.h
-refused checkpoint collectives/comm.h
+refused checkpoint collectives/comm/comm.h
 refused public base/log.h
 exit $status

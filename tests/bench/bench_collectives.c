@@ -1,6 +1,6 @@
 // Gathers and small operations of ranks on one host, each a process, against what the machine can
 // do. Reductions are in bench_reduce.c.
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "tests/bench/job.h"
 
 #include <sched.h>

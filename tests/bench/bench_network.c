@@ -1,7 +1,7 @@
 // Collectives over TCP, of ranks that share no memory as far as they know, against bare connections
 // between the same processes that carry the same bytes, and against shared memory. All of it goes
 // through the loopback of one host, so that processors are the limit, and no wire.
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 #include "tests/bench/job.h"
 #include "tests/unit/port.h"
 

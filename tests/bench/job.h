@@ -6,7 +6,7 @@
 #ifndef TESTS_BENCH_JOB_H
 #define TESTS_BENCH_JOB_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "tests/bench/bench.h"
 
 /** This rank's part of the work of this number, >= 0. */

@@ -1,11 +1,11 @@
 /**
  * tests/cuda/device_ranks.h: ranks with a GPU each, or a share in one, and collectives of its
- * memory (collectives/device.h) over NCCL, or over what is there in its place (nccl_double.h).
+ * memory (collectives/gpu/gcomm.h) over NCCL, or over what is there in its place (nccl_double.h).
  */
 #ifndef TESTS_CUDA_DEVICE_RANKS_H
 #define TESTS_CUDA_DEVICE_RANKS_H
 
-#include "collectives/device.h"
+#include "collectives/gpu/gcomm.h"
 #include "tests/unit/coll_ranks.h"
 
 enum { DEVICE_RANKS_MOST = 4, DEVICE_RANKS_MEMORIES = 16 };

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 #include "tests/unit/port.h"
 
 #include <pthread.h>

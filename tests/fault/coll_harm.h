@@ -4,7 +4,7 @@
 #ifndef TESTS_FAULT_COLL_HARM_H
 #define TESTS_FAULT_COLL_HARM_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/boot/mesh.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
+#include "collectives/rendezvous/mesh.h"
 #include "tests/unit/port.h"
 
 #include <setjmp.h>

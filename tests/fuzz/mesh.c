@@ -5,7 +5,7 @@
 // Argument: how many sessions; more than those of CI.
 
 #include "base/clock.h"
-#include "collectives/boot/stream.h"
+#include "collectives/rendezvous/mesh_stream.h"
 #include "tests/fuzz/sessions.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"

@@ -1,8 +1,8 @@
 // One rank of a job that a launcher started: finds its place, meets the others, and tests every
 // operation with them.
 
-#include "collectives/boot/boot.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
+#include "collectives/rendezvous/rendezvous.h"
 #include "tests/unit/coll_checks.h"
 
 #include <stdio.h>

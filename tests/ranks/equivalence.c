@@ -8,7 +8,7 @@
 // which any two settings meet; with "matrix" and an optimizer all of that one's; with "golden" its
 // fingerprints are printed.
 #include "base/hash.h"
-#include "collectives/direct/direct.h"
+#include "collectives/host/host.h"
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"

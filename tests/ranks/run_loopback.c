@@ -1,7 +1,7 @@
 // Jobs on hosts whose loopback has no IPv4 address, no IPv6, or is down: zero-run starts their
 // ranks in each case, and only those that talk by tcp and have no address fail, at once. Each host
 // is a network namespace of the test's own.
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 #include "tests/fault/mounts.h"
 #include "tests/ranks/run_command.h"
 

@@ -1,6 +1,6 @@
 // A rank of whatever launcher started it: finds its place, meets the others, and prints both.
 #include "base/clock.h"
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <stdio.h>
 #include <stdlib.h>

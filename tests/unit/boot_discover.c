@@ -1,6 +1,6 @@
 // Rank and world from launchers' variables: every launcher, every trap, and what is refused.
-#include "collectives/boot/boot.h"
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 // Environments as launchers and platforms make them, and what a process is to make of each: its
 // place and where rank 0 is, or an error that names a variable; and never rank 0 of 1 in a job of
 // many.
-#include "collectives/boot/boot.h"
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 // The rendezvous among processes that don't belong to it: each is refused and logged, and the job
 // meets all the same.
 #include "base/clock.h"
-#include "collectives/boot/link.h"
+#include "collectives/rendezvous/rendezvous_link.h"
 #include "tests/unit/boot_ranks.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // An impostor in place of rank 0, and of all ranks but one: what that learns of where the ranks
 // are, and who calls it.
 #include "base/clock.h"
-#include "collectives/boot/stream.h"
+#include "collectives/rendezvous/mesh_stream.h"
 #include "tests/unit/mesh_ranks.h"
 
 #include <setjmp.h>

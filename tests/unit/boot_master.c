@@ -1,5 +1,5 @@
 // Where rank 0 of a job of several hosts is, by the variables of each launcher.
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

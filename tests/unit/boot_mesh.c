@@ -1,7 +1,7 @@
 // The meeting of ranks of several hosts, over loopback: ranks that mean well, that disagree, that
 // are missing or go away, and callers that are no ranks.
 #include "base/clock.h"
-#include "collectives/boot/stream.h"
+#include "collectives/rendezvous/mesh_stream.h"
 #include "tests/unit/mesh_ranks.h"
 
 #include <arpa/inet.h>

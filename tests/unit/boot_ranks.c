@@ -1,7 +1,7 @@
 #include "tests/unit/boot_ranks.h"
 
 #include "base/clock.h"
-#include "collectives/boot/link.h"
+#include "collectives/rendezvous/rendezvous_link.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_BOOT_RANKS_H
 #define TESTS_UNIT_BOOT_RANKS_H
 
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <stdbool.h>
 

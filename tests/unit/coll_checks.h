@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_COLL_CHECKS_H
 #define TESTS_UNIT_COLL_CHECKS_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 /** Each returns whether all was as it should be, and says on standard error what was not. */
 

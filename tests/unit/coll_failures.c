@@ -3,8 +3,8 @@
 #include "base/bfloat16.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/boot/boot.h"
-#include "collectives/direct/direct.h"
+#include "collectives/host/host.h"
+#include "collectives/rendezvous/rendezvous.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 

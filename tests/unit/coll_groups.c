@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/internal.h"
+#include "collectives/comm/comm_internal.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 

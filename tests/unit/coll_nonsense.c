@@ -1,8 +1,8 @@
 // What a rank hears of who is none: nonsense, noise, and more than it can listen to.
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/boot/mesh.h"
-#include "collectives/network/wire.h"
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/tcp/tcp_wire.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 // another process, and memory of one that its owner has to copy; and from a mixture of these.
 
 #include "base/fault.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "tests/ranks/process_memory.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"

@@ -1,7 +1,7 @@
 #include "tests/unit/coll_ranks.h"
 
-#include "collectives/boot/mesh.h"
-#include "collectives/internal.h"
+#include "collectives/comm/comm_internal.h"
+#include "collectives/rendezvous/mesh.h"
 
 #include <pthread.h>
 #include <signal.h>

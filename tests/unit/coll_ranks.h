@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_COLL_RANKS_H
 #define TESTS_UNIT_COLL_RANKS_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 // What the flight recorder says about operations: all of them, in order, and whether they ended.
+#include "collectives/comm/comm_internal.h"
 #include "collectives/control/control.h"
-#include "collectives/internal.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 // each time; with "all" the whole.
 
 #include "base/fault.h"
-#include "collectives/direct/direct.h"
+#include "collectives/host/host.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"

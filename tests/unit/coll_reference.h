@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_COLL_REFERENCE_H
 #define TESTS_UNIT_COLL_REFERENCE_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 enum { FIRST_DTYPE = ZERO_F32, LAST_DTYPE = ZERO_I64 };
 

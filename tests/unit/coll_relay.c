@@ -1,6 +1,6 @@
 #include "tests/unit/coll_relay.h"
 
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

@@ -5,8 +5,8 @@
 #ifndef TESTS_UNIT_COLL_RELAY_H
 #define TESTS_UNIT_COLL_RELAY_H
 
-#include "collectives/comm.h"
-#include "collectives/network/wire.h"
+#include "collectives/comm/comm.h"
+#include "collectives/tcp/tcp_wire.h"
 
 /** What a rank does. */
 typedef zero_result (*party_fn)(struct coll_comm *comm, struct base_error *error);

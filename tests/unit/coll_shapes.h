@@ -4,7 +4,7 @@
 #ifndef TESTS_UNIT_COLL_SHAPES_H
 #define TESTS_UNIT_COLL_SHAPES_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 enum shape { EVEN, UNEVEN, SOME_EMPTY, ALL_ON_LAST, SHAPES };
 

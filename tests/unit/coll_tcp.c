@@ -2,9 +2,9 @@
 // connections that move little at a time, and peers whose words are changed on their way.
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/boot/mesh.h"
-#include "collectives/internal.h"
-#include "collectives/network/wire.h"
+#include "collectives/comm/comm_internal.h"
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/tcp/tcp_wire.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_relay.h"

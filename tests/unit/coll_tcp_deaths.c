@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/internal.h"
+#include "collectives/comm/comm_internal.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // What a rank says while it waits for others in an operation: which communicator, which operation,
 // which ranks, at growing intervals, and not in every step that is a little late.
 #include "base/clock.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/boot/stream.h"
+#include "collectives/rendezvous/mesh_stream.h"
 #include "tests/unit/port.h"
 
 #include <poll.h>

@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_MESH_RANKS_H
 #define TESTS_UNIT_MESH_RANKS_H
 
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 #include "tests/unit/boot_ranks.h"
 
 #include <stdbool.h>

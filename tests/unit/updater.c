@@ -4,7 +4,7 @@
 #include <zero/zero.h>
 
 #include "base/device.h"
-#include "collectives/device.h"
+#include "collectives/gpu/gcomm.h"
 #include "zero/core/context.h"
 #include "zero/plan/memory_probe.h"
 

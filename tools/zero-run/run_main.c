@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 #include "tools/zero-run/run.h"
 
 #include "base/arena.h"
-#include "collectives/boot/boot.h"
 #include "collectives/control/control.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

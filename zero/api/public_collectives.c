@@ -1,5 +1,5 @@
-// <zero/collectives.h>: a thin layer over collectives/comm.h. It checks arguments, keeps messages,
-// and finds the place in the job as zero_open() does.
+// <zero/collectives.h>: a thin layer over collectives/comm/comm.h. It checks arguments, keeps
+// messages, and finds the place in the job as zero_open() does.
 
 #include "zero/api/open_close.h"
 #include "zero/collectives.h"
@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "collectives/control/control.h"
 #include "zero/config/versioned.h"
 #include "zero/core/context.h"

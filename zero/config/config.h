@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "collectives/boot/mesh.h"
+#include "collectives/rendezvous/mesh.h"
 #include "zero/zero.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include "zero/config/config.h"
 
 #include "base/cpu.h"
-#include "collectives/device.h"
+#include "collectives/gpu/gcomm.h"
 #include "zero/config/config_key.h"
 
 #include <stdio.h>

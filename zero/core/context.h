@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "checkpoint/manifest/manifest.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "collectives/control/control.h"
 #include "zero/config/config.h"
 #include "zero/exec/gpu.h"

@@ -5,7 +5,7 @@
 #include "zero/core/stop.h"
 
 #include "base/clock.h"
-#include "collectives/boot/boot.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -19,7 +19,7 @@
 #include "zero/core/context.h"
 
 #include "base/device.h"
-#include "collectives/device.h"
+#include "collectives/gpu/gcomm.h"
 #include "zero/kernels/device.h"
 #include "zero/store/state_tiles.h"
 

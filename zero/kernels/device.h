@@ -53,7 +53,7 @@ struct eng_device_update {
 };
 
 /** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
- * collectives/comm.h says how. */
+ * collectives/comm/comm.h says how. */
 struct eng_device_sum {
     const void *received; /**< contribution k, but for the own one, at received + k * stride */
     size_t stride;        /**< bytes */

@@ -14,7 +14,7 @@
 #ifndef ZERO_MODEL_LAYOUT_H
 #define ZERO_MODEL_LAYOUT_H
 
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "zero/model/registry.h"
 
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #define ZERO_PLAN_MEMORY_PROBE_H
 
 #include "base/pool.h"
-#include "collectives/comm.h"
+#include "collectives/comm/comm.h"
 #include "zero/zero.h"
 
 #include <stddef.h>

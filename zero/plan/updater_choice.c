@@ -1,7 +1,7 @@
 #include "zero/plan/updater_choice.h"
 #include "zero/core/api_call.h"
 
-#include "collectives/device.h"
+#include "collectives/gpu/gcomm.h"
 #include "zero/core/context.h"
 #include "zero/plan/budget.h"
 #include "zero/plan/memory_probe.h"

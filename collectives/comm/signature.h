@@ -1,0 +1,69 @@
+/**
+ * collectives/comm/signature.h: what an operation is, in a form that ranks can compare and print.
+ */
+#ifndef COLLECTIVES_COMM_SIGNATURE_H
+#define COLLECTIVES_COMM_SIGNATURE_H
+
+#include "collectives/comm/comm_internal.h"
+
+enum {
+    COLL_WHAT_BYTES = 8,
+    COLL_LABEL_BYTES = 40,
+    COLL_TEXT_BYTES = 160,
+    COLL_DIFFERENCE_BYTES = 96,
+    COLL_KIND_BYTES = 16
+};
+
+/** Equal on all ranks, byte for byte, if they made the same call. */
+struct coll_signature {
+    uint32_t kind;
+    uint32_t dtype;
+    int32_t contributors;
+    /** Of a reduce-scatter: store, or of a sum_group: last; of an all-reduce: the operation; of an
+     * all-gather: whether it is a publication. */
+    uint32_t variant;
+    int32_t root;    /**< of a message: the peer's number in the root */
+    uint32_t number; /**< of the label */
+    /** Of a small operation, a broadcast, a message; of an all-reduce: its count. */
+    uint64_t bytes;
+    uint64_t spans; /**< hash of a bulk operation's spans */
+    /** Of a sum_group; of a group's on devices: calls of the whole before it; else 0. */
+    uint64_t first;
+    uint32_t sum_group;         /**< 0: none */
+    uint32_t together;          /**< of a reduce-scatter */
+    char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */
+    char name[COLL_LABEL_BYTES];
+};
+
+/** "reduce-scatter": COLL_KIND_BYTES, zeros at the end; "nothing" for what is no kind. */
+const char *coll_kind_name(uint32_t kind);
+
+/** Whether it is one of those whose bytes ranks show each other in slots, COLL_SMALL_BYTES at most.
+ */
+static inline bool coll_kind_is_small(uint32_t kind)
+{
+    return kind >= COLL_EXCHANGE && kind <= COLL_BARRIER;
+}
+
+/** Fills in the signature of a request. */
+void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
+                         const struct coll_request *request);
+
+/** Ends the texts of a signature that came from elsewhere. */
+void coll_signature_end(struct coll_signature *signature);
+
+/** Equal for equal signatures; for different ones only by an accident of 63 bits, and never between
+ * small operations. */
+uint64_t coll_signature_digest(const struct coll_signature *signature);
+
+/** Writes "all-gather #12, unit 5 (h.4)", at most COLL_TEXT_BYTES. */
+void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
+                         char text[COLL_TEXT_BYTES]);
+
+/** Writes what differs between two signatures of the same text, with both values: ", with another
+ * size: 4000 and 4096"; if nothing does, ", after something else"; "" if the texts differ already.
+ */
+void coll_signature_difference(const struct coll_signature *a, const struct coll_signature *b,
+                               char text[COLL_DIFFERENCE_BYTES]);
+
+#endif

@@ -1,0 +1,251 @@
+/**
+ * collectives/gpu/gcomm.h: collectives of device memory, among the devices of a communicator's
+ * ranks.
+ *
+ * A `coll_device` stands beside a host communicator (comm.h), which is how its ranks meet and
+ * agree, and whose failure is its own: what fails here poisons the host's family, and what poisons
+ * that, a dead rank or coll_abort(), ends what is under way here. So coll_state() of the host has
+ * the message, and nobody needs to ask two.
+ *
+ * Operations work in the order of one stream of the transport's own, urgent where the device has
+ * priorities. They return when they are enqueued, and give a ticket. Between them and the caller's
+ * streams stand two calls:
+ *
+ *     coll_device_after(device, compute)            what is started from now on begins after what
+ *                                                   `compute` was given so far
+ *     coll_device_all_gather(device, &op, &ticket)  enqueued
+ *     coll_device_before(device, ticket, compute)   what `compute` is given from now on begins
+ * after the operation; now, or much later
+ *
+ * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
+ * of "host": until it is done), and for the oldest where COLL_DEVICE_UNDER_WAY are under way. All
+ * ranks start the same operations in the same order; memory, spans and sections may be forgotten
+ * when the call returns, the bytes they name stay untouched until the ticket is reached.
+ *
+ * A thread of each rank's watches what is under way: the transport's asynchronous errors, the
+ * host's state, the deadline, and ranks that have left. Whatever it finds it aborts the
+ * communicator, so that the streams go on, with nothing of use in the memory: a program that waits
+ * for a stream of its own is not held by a rank that is dead. Nor is one in a call of the driver
+ * that waits for the whole device, such as cudaFree(), and that other calls wait for in turn; where
+ * one of these does so for longer than an operation may take, that is a failure. Communicators of a
+ * process that fail together are aborted together, as NCCL wants it, which takes half a second
+ * where others are well, and a second more where the caller itself is in a call of the driver. What
+ * comes of the host's poison is in every call's result from then on. Each call is shown to the
+ * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
+ * one is made, and a time-out names the ranks that have not come.
+ *
+ * Groups of ranks have collectives of their own, beside those of all: coll_device_split().
+ *
+ * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
+ * at a time uses a coll_device, the one that uses its host communicator.
+ */
+#ifndef COLLECTIVES_GPU_GCOMM_H
+#define COLLECTIVES_GPU_GCOMM_H
+
+#include "base/device.h"
+#include "collectives/comm/comm.h"
+
+struct coll_device;
+
+/** Operations that can be under way at a time; starting a further one waits for the oldest. */
+enum { COLL_DEVICE_UNDER_WAY = 256 };
+
+/** What coll_device_open() needs; strings are copied. */
+struct coll_device_config {
+    const char *transport;            /**< "nccl": NVIDIA's library; "host": through the memory of
+                                           the host, whose communicator moves it, and the caller
+                                           waits for that; for ranks that share a device */
+    struct coll_comm *host;           /**< a root, all of whose ranks take part; borrowed, outlives
+                                           this */
+    const struct base_device *device; /**< "nccl": base_device_cuda; "host": any */
+    int number;                       /**< of this rank's */
+    /** Longest time for an operation from where its stream has come to it, for ranks to meet, and
+     * for the end; as in coll_config. 0: the host's. */
+    uint64_t timeout_ns;
+    uint64_t ending_ns; /**< the longest time for an end after a failure; 0: ten seconds */
+    /** "nccl": an ncclComm_t, which is to be of the same ranks in the same order on the same
+     * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
+     * on none. */
+    void *native;
+    /** Memory of coll_device_alloc(), which all operations stay within; NULL: any. It is
+     * registered, by transports that have that, on all ranks or on none. All ranks give some, or
+     * none does. */
+    void *memory;
+    size_t bytes;       /**< of it */
+    bool must_register; /**< the same on all ranks. A rank that can't is an error, of all; else all
+                             do without, with a word in the log */
+    const struct base_log *log; /**< borrowed; may be NULL */
+};
+
+/**
+ * Joins the devices of all ranks. *Collective, ordered* over the host. *device is NULL after a
+ * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
+ * could not tell each other. Where what was begun cannot be ended, *device is there for
+ * coll_device_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
+ * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native`
+ * has other ranks or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT,
+ * _NOMEM, and the host's failures.
+ */
+zero_result coll_device_open(struct coll_device **device, const struct coll_device_config *config,
+                             struct base_error *error);
+
+/**
+ * Joins the devices of the ranks of each group: `group` is what one coll_split() has made of this
+ * rank, of the host of `whole` or of one of its groups, borrowed, or NULL where it is in none; then
+ * *device is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
+ * the operations of `whole`.
+ *
+ * A group is a coll_device as any other, with tickets of its own, whose ranks are numbered as the
+ * host's group numbers them; in messages they have their numbers in the root. It has the device,
+ * transport and time-out of `whole`, and, if that has registered memory, the same memory registered
+ * once more, for which the same holds. It also has its stream: operations of all of them are done
+ * in the order in which this rank has started them, and so what coll_device_after() holds back in
+ * one is held back in all. Therefore ranks that are in two of them start the operations of both in
+ * one order. (On the host they need not.) Between a group and `whole` another order is
+ * ZERO_E_DIVERGED as soon as the group's ranks show it; else ranks wait for each other until the
+ * time-out. One failure is that of all.
+ *
+ * The groups are closed before `whole`. Each call has an arena of the host's, until that is closed.
+ *
+ * After a failure, which all ranks have, of groups or not, the lowest failed one's, *device is
+ * NULL, and host and `whole` are as before unless the ranks could not tell each other:
+ * ZERO_E_INVALID (`whole` is a group itself; `group` is not one of its host's, or is not given by
+ * all its ranks), ZERO_E_LIMIT (arenas), and those of coll_device_open().
+ */
+zero_result coll_device_split(struct coll_device **device, struct coll_device *whole,
+                              struct coll_comm *group, struct base_error *error);
+
+/**
+ * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
+ * finish it too; of a group also for what else is in its stream. After a failure only for the
+ * abort, `ending_ns` at most: what cannot be ended then is left behind, with a word in the log, and
+ * false is returned: coll_device_config.memory has to be left, too, for it is still in use. So it
+ * is where a group was left behind, be it one that could not be made. Whoever starts something
+ * afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may still wait
+ * for an operation. NULL is fine: true.
+ */
+bool coll_device_close(struct coll_device *device);
+
+/** Memory for coll_device_config.memory, of the device entered, from the transport's own allocator
+ * if it has one: that of "nccl" rounds up. *memory is NULL after an error: ZERO_E_UNSUPPORTED,
+ * _NOMEM, _DEVICE. *Local*, as the next one. */
+zero_result coll_device_alloc(void **memory, const char *transport,
+                              const struct base_device *device, size_t bytes,
+                              struct base_error *error);
+/** Frees it, when no coll_device has it any more; accepts NULL. ZERO_E_DEVICE: "nccl" could not,
+ * and it may still be there. */
+zero_result coll_device_free(void *memory, const char *transport, const struct base_device *device,
+                             struct base_error *error);
+
+/** Whether this build has a transport of that name. *Local.* */
+bool coll_device_has(const char *transport);
+
+/** Whether what it needs is here, too: loads its library. ZERO_E_UNSUPPORTED (no such transport in
+ * this build; its library is missing or too old), ZERO_E_INVALID. *Local.* */
+zero_result coll_device_ready(const char *transport, const struct base_device *device,
+                              struct base_error *error);
+
+/** The most that a rank moves by one operation. */
+struct coll_device_load {
+    size_t sections;
+    size_t sent, received; /**< bytes; what goes to several ranks counts as often */
+};
+
+/** Bytes of the host's that a coll_device of so many ranks takes on each of them, whose operations
+ * move no more than that; not what NCCL takes for itself, there and on the device. *Local.* */
+size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most);
+
+/** The stream of a whole and its groups: what is given to that runs in order with the operations.
+ * *Local.* */
+void *coll_device_stream(const struct coll_device *device);
+
+/* ------------------------------------------------------------------ order */
+
+/** What is started from now on begins after what the stream has been given so far. *Local.* */
+zero_result coll_device_after(struct coll_device *device, void *stream);
+
+/** What the stream is given from now on begins after the operation, and all that were started
+ * before it. Ticket 0 is none. *Local.* */
+zero_result coll_device_before(struct coll_device *device, uint64_t ticket, void *stream);
+
+/** ZERO_OK if the operation is done, ZERO_AGAIN if not yet, or the failure. *Local.* */
+zero_result coll_device_query(struct coll_device *device, uint64_t ticket);
+
+/** Waits until it is done, or something fails; the deadline holds. *Local.* */
+zero_result coll_device_wait(struct coll_device *device, uint64_t ticket);
+
+/* ------------------------------------------------------------------ operations */
+
+// All: *collective, ordered*. All memory is the device's. `ticket` may be NULL. Several sections
+// are one operation and one launch; what one writes overlaps nothing of another. Offsets and counts
+// are the same on all ranks, and so are the numbers of sections.
+
+/** Rank r's block of spans[r].count bytes ends up at whole + spans[r].offset on every rank. */
+struct coll_device_gathered {
+    const void *source;            /**< this rank's block; in place: whole + its span's offset */
+    void *whole;                   /**< of this rank */
+    const struct coll_span *spans; /**< world entries, in bytes; blocks don't overlap; any count */
+};
+
+/** All-gather. Blocks of one size that follow each other in the order of ranks go by the
+ * transport's own all-gather, all others from rank to rank. */
+struct coll_device_all_gather {
+    const struct coll_device_gathered *sections;
+    size_t count;
+    struct coll_label label; /**< read by the call only, as all here are */
+};
+zero_result coll_device_all_gather(struct coll_device *device,
+                                   const struct coll_device_all_gather *op, uint64_t *ticket);
+
+/** Every rank gives `bytes` bytes, and gets those of all in rank order: all has world * bytes. */
+zero_result coll_device_exchange(struct coll_device *device, const void *mine, size_t bytes,
+                                 void *all, struct coll_label label, uint64_t *ticket);
+
+/**
+ * A vector of which each rank owns a span. To its owner goes every other contributor's part, as it
+ * is: contribution k (of rank k, below `contributors`) is at received + k * stride; the own one is
+ * not copied, and its place is left alone: it is at source + spans[rank].offset.
+ */
+struct coll_device_scattered {
+    const void *source;            /**< this rank's contribution, the whole vector; not read on
+                                        ranks from `contributors` on */
+    void *received;                /**< anything if this rank's span is empty */
+    size_t stride;                 /**< bytes; at least those of this rank's span */
+    const struct coll_span *spans; /**< world entries, in bytes */
+};
+
+/** The transport of a canonical reduction, which is summed in order by whoever receives it. */
+struct coll_device_scatter {
+    const struct coll_device_scattered *sections;
+    size_t count;
+    int contributors; /**< 1 .. world */
+    struct coll_label label;
+};
+zero_result coll_device_scatter(struct coll_device *device, const struct coll_device_scatter *op,
+                                uint64_t *ticket);
+
+/** The owner of a span gets the sum over all ranks. */
+struct coll_device_reduced {
+    const void *source;            /**< the whole vector of this rank */
+    void *sum;                     /**< this rank's span; in place: source + its offset; no other
+                                        overlap */
+    const struct coll_span *spans; /**< world entries, in elements */
+};
+
+/** The transport's own reduce-scatter: sums in whatever order, rounded to the dtype as often as it
+ * likes, so the bits depend on the world and on the machine. */
+struct coll_device_reduce_scatter {
+    const struct coll_device_reduced *sections;
+    size_t count;
+    zero_dtype dtype; /**< of sources and sums */
+    struct coll_label label;
+};
+zero_result coll_device_reduce_scatter(struct coll_device *device,
+                                       const struct coll_device_reduce_scatter *op,
+                                       uint64_t *ticket);
+
+/** Root's bytes end up in every rank's data. */
+zero_result coll_device_broadcast(struct coll_device *device, void *data, size_t bytes, int root,
+                                  struct coll_label label, uint64_t *ticket);
+
+#endif

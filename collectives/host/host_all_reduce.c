@@ -1,0 +1,204 @@
+// The all-reduce of long vectors: each rank reduces its share of all of them. Where everybody can
+// write into everybody's result that is one pass over memory: the rank writes its share everywhere.
+// Else it writes it to its own result, and when all have done so each fetches the others' shares;
+// a source that is the result as well is overwritten only then.
+
+#include "collectives/host/host.h"
+
+#include <fenv.h>
+
+enum { GRANULE = 1024 /* elements: ranks don't share a cache line */ };
+
+/** direct->at: this rank's share is reduced. */
+#define REDUCED SIZE_MAX
+
+/** The elements that a rank reduces. */
+static struct coll_span share_of(const struct coll_comm *comm, const struct coll_all_reduce *op,
+                                 int rank)
+{
+    const size_t granules = op->count / GRANULE + (op->count % GRANULE != 0);
+    const size_t world = (size_t)comm->world, me = (size_t)rank;
+    const size_t each = granules / world, more = granules % world;
+    const size_t first = (each * me + (me < more ? me : more)) * GRANULE;
+    const size_t most = (each + (me < more)) * GRANULE;
+    if (first >= op->count)
+        return (struct coll_span){0, 0};
+    return (struct coll_span){first, op->count - first < most ? op->count - first : most};
+}
+
+/** Whether every rank can write into every result. All ranks find the same. */
+static bool open_to_all(const struct coll_comm *comm, const struct coll_request *request)
+{
+    for (int rank = 0; rank < comm->world && coll_direct_of(comm)->shared; rank++) {
+        const struct direct_descriptor *posted =
+            coll_direct_descriptor(comm, rank, request->sequence);
+        if (posted->source.arena == DIRECT_PRIVATE || posted->target.arena == DIRECT_PRIVATE)
+            return false;
+    }
+    return true;
+}
+
+/** Lists the results to write to: every rank's, or this one's: direct->targets. Those in an arena
+ * that is there once may be the same. Returns how many, and whether one of them is its rank's
+ * source. */
+static int list_targets(const struct coll_comm *comm, const struct coll_request *request,
+                        bool everywhere, bool *in_place)
+{
+    const struct coll_all_reduce *op = &request->op.all_reduce;
+    void **targets = coll_direct_of(comm)->targets;
+    int count = 1;
+    targets[0] = op->result;
+    *in_place = op->result == op->source;
+    for (int i = 1; i < comm->world && everywhere; i++) {
+        const int rank = (comm->rank + i) % comm->world;
+        const struct direct_descriptor *posted =
+            coll_direct_descriptor(comm, rank, request->sequence);
+        void *target = coll_direct_address(comm, rank, &posted->target);
+        *in_place |= target == coll_direct_address(comm, rank, &posted->source);
+        if (target != targets[count - 1])
+            targets[count++] = target;
+    }
+    return count;
+}
+
+/** Reduces the elements first .. first+count-1 of the vector, which direct->sources show. Lines
+ * that a result has in common with a source are in the cache already. */
+static void reduce_piece(struct coll_comm *comm, const struct coll_request *request, size_t first,
+                         size_t count, bool everywhere)
+{
+    const struct coll_all_reduce *op = &request->op.all_reduce;
+    const struct direct *direct = coll_direct_of(comm);
+    const size_t size = coll_dtype_bytes(op->dtype);
+    // This rank reads a share of every source and writes it to every result.
+    const bool large = op->count > direct->core_bytes / size / 2;
+    bool in_place;
+    const int targets = list_targets(comm, request, everywhere, &in_place);
+    struct coll_pass pass = {
+        .op = op->op,
+        .sources = direct->sources,
+        .count = comm->world,
+        .store = true,
+        .far = large,
+        .to = everywhere && large && !in_place ? COLL_SUM_MEMORY : COLL_SUM_CACHE,
+        .also = direct->targets,
+        .also_count = targets,
+        .narrow = coll_accumulator_dtype(op->dtype) != op->dtype,
+    };
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
+    for (size_t at = 0; at < count; at += COLL_SUM_TILE) {
+        coll_point(comm, COLL_ALL_REDUCE_BULK, "read");
+        pass.first = at;
+        pass.also_first = first + at;
+        pass.n = count - at < COLL_SUM_TILE ? count - at : COLL_SUM_TILE;
+        direct->kernels->sum[op->dtype](&pass);
+    }
+    fesetenv(&environment);
+    if (pass.to == COLL_SUM_MEMORY)
+        coll_sum_fence();
+}
+
+/** Reduces this rank's share as far as its sources are there. */
+static zero_result reduce_share(struct coll_comm *comm, const struct coll_request *request,
+                                bool everywhere)
+{
+    const struct coll_all_reduce *op = &request->op.all_reduce;
+    struct direct *direct = coll_direct_of(comm);
+    const struct coll_span share = share_of(comm, op, comm->rank);
+    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t most = coll_direct_piece(comm, request, comm->world, size);
+    while (direct->at < share.count) {
+        const size_t left = share.count - direct->at, count = left < most ? left : most;
+        const size_t next = left - count < most ? left - count : most;
+        const size_t first = share.offset + direct->at;
+        const zero_result result =
+            coll_direct_view_all(comm, request, comm->world, first * size, count * size);
+        if (result != ZERO_OK)
+            return result;
+        coll_direct_view_ahead(comm, request, comm->world, (first + count) * size, next * size);
+        reduce_piece(comm, request, first, count, everywhere);
+        direct->at += count;
+    }
+    comm->family->counters.reduced_bytes += (uint64_t)(comm->world - 1) * share.count * size;
+    return ZERO_OK;
+}
+
+/** Copies the others' shares from their results to this rank's. */
+static zero_result fetch_shares(struct coll_comm *comm, const struct coll_request *request)
+{
+    const struct coll_all_reduce *op = &request->op.all_reduce;
+    const size_t size = coll_dtype_bytes(op->dtype);
+    zero_result result = ZERO_OK;
+    for (int i = 1; i < comm->world; i++) {
+        const int rank = (comm->rank + i) % comm->world;
+        const struct coll_span share = share_of(comm, op, rank);
+        struct direct_place from = coll_direct_descriptor(comm, rank, request->sequence)->target;
+        from.at += share.offset * size;
+        size_t *done = &coll_direct_of(comm)->fetched[rank];
+        if (*done == share.count * size)
+            continue;
+        const zero_result fetched =
+            coll_direct_fetch(comm, request, rank, &from, share.count * size,
+                              (unsigned char *)op->result + share.offset * size, done);
+        if (fetched < 0)
+            return fetched;
+        if (fetched == ZERO_OK)
+            comm->family->counters.gathered_bytes += share.count * size;
+        else
+            result = fetched;
+    }
+    return result;
+}
+
+/** Counts steps that this rank has done, for the others to see. */
+static void count_steps(struct coll_comm *comm, uint64_t steps)
+{
+    _Atomic uint64_t *written = &coll_direct_own(comm)->written;
+    const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
+    atomic_store_explicit(written, before + steps, memory_order_release);
+    comm->untold = true;
+}
+
+bool coll_direct_behind(const struct coll_comm *comm, int rank)
+{
+    const uint64_t mine =
+        atomic_load_explicit(&coll_direct_own(comm)->written, memory_order_relaxed);
+    return atomic_load_explicit(&coll_direct_of(comm)->blocks[rank]->written,
+                                memory_order_acquire) < mine;
+}
+
+static bool any_behind(const struct coll_comm *comm)
+{
+    for (int rank = 0; rank < comm->world; rank++)
+        if (coll_direct_behind(comm, rank))
+            return true;
+    return false;
+}
+
+zero_result coll_direct_all_reduce(struct coll_comm *comm, struct coll_request *request)
+{
+    if (request->op.all_reduce.count == 0)
+        return ZERO_OK;
+    zero_result result = coll_direct_meet_all(comm, request, comm->world);
+    if (result != ZERO_OK)
+        return result;
+    const struct direct_block *own = coll_direct_own(comm);
+    if (coll_direct_of(comm)->at != REDUCED) {
+        const bool everywhere = open_to_all(comm, request);
+        result = reduce_share(comm, request, everywhere);
+        if (result != ZERO_OK)
+            return result;
+        coll_direct_of(comm)->at = REDUCED;
+        count_steps(comm, everywhere ? 2 : 1);
+    }
+    if (any_behind(comm))
+        return ZERO_AGAIN;
+    if (atomic_load_explicit(&own->written, memory_order_relaxed) % 2 == 0)
+        return ZERO_OK;
+    result = fetch_shares(comm, request);
+    if (result != ZERO_OK)
+        return result;
+    count_steps(comm, 1);
+    return any_behind(comm) ? ZERO_AGAIN : ZERO_OK;
+}

@@ -1,0 +1,130 @@
+// The operations that copy: each rank brings the blocks that are for it to where they are wanted.
+
+#include "collectives/host/host.h"
+
+/** Brings what `rank` has for this rank, as far as it can. */
+typedef zero_result (*take_fn)(struct coll_comm *comm, const struct coll_request *request,
+                               int rank);
+
+/** Takes from all ranks, in whatever order they come; with `spans` from those that have anything.
+ */
+static zero_result take_all(struct coll_comm *comm, struct coll_request *request,
+                            const struct coll_span *spans, take_fn take)
+{
+    unsigned char *met = coll_direct_of(comm)->met;
+    zero_result result = ZERO_OK;
+    // Everybody starts with its own block and goes round, so that not all read the same one.
+    for (int i = 0; i < comm->world; i++) {
+        const int rank = (comm->rank + i) % comm->world;
+        if (met[rank] == DIRECT_DONE || (spans && spans[rank].count == 0))
+            continue;
+        zero_result arrived = coll_direct_meet(comm, request, rank);
+        if (arrived == ZERO_OK)
+            arrived = take(comm, request, rank);
+        if (arrived < 0)
+            return arrived;
+        if (arrived == ZERO_OK)
+            met[rank] = DIRECT_DONE;
+        else
+            result = ZERO_AGAIN;
+    }
+    return result;
+}
+
+static zero_result fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                         const struct direct_place *place, size_t bytes, void *to)
+{
+    coll_point(comm, request->kind, "read");
+    const zero_result result = coll_direct_fetch(comm, request, rank, place, bytes, to,
+                                                 &coll_direct_of(comm)->fetched[rank]);
+    if (result == ZERO_OK && rank != comm->rank)
+        comm->family->counters.gathered_bytes += bytes;
+    return result;
+}
+
+/* ------------------------------------------------------------------ all-gather, broadcast */
+
+static zero_result take_block(struct coll_comm *comm, const struct coll_request *request, int rank)
+{
+    const struct coll_all_gather *op = &request->op.all_gather;
+    const struct coll_span *span = &op->spans[rank];
+    const struct direct_place *place =
+        &coll_direct_descriptor(comm, rank, request->sequence)->source;
+    return fetch(comm, request, rank, place, span->count, (unsigned char *)op->recv + span->offset);
+}
+
+static zero_result take_nothing(struct coll_comm *comm, const struct coll_request *request,
+                                int rank)
+{
+    (void)rank;
+    coll_point(comm, request->kind, "read");
+    return ZERO_OK;
+}
+
+zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *request)
+{
+    const struct coll_all_gather *op = &request->op.all_gather;
+    return take_all(comm, request, op->spans, op->recv ? take_block : take_nothing);
+}
+
+zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *request)
+{
+    const struct coll_bulk_broadcast *op = &request->op.broadcast;
+    if (comm->rank == op->root)
+        return ZERO_OK;
+    const zero_result result = coll_direct_meet(comm, request, op->root);
+    if (result != ZERO_OK)
+        return result;
+    return fetch(comm, request, op->root,
+                 &coll_direct_descriptor(comm, op->root, request->sequence)->source, op->bytes,
+                 op->data);
+}
+
+/* ------------------------------------------------------------------ all-to-all */
+
+struct coll_span *coll_direct_table(struct direct_block *block, int places, uint64_t table)
+{
+    struct direct_mail *behind = block->mail + places;
+    return (struct coll_span *)(void *)behind + table * (size_t)places;
+}
+
+/** What a rank's table says of its block for this one. */
+static const struct coll_span *sent_by(const struct coll_comm *comm, int rank, uint64_t table)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const int places = direct->tell && rank != comm->rank ? 1 : comm->world;
+    return coll_direct_table(direct->blocks[rank], places, table % DIRECT_TABLES) +
+           coll_direct_index(comm, rank, comm->rank);
+}
+
+static zero_result fail_count(struct coll_comm *comm, const struct coll_request *request, int rank,
+                              size_t sent, size_t wanted)
+{
+    char text[COLL_TEXT_BYTES];
+    coll_signature_text(&coll_direct_descriptor(comm, comm->rank, request->sequence)->signature,
+                        request->sequence, text);
+    return coll_fail(comm, ZERO_E_DIVERGED,
+                     "%s: rank %d sends %zu bytes to rank %d, which expects %zu", text,
+                     coll_root_rank(comm, rank), sent, coll_root_rank(comm, comm->rank), wanted);
+}
+
+static zero_result take_for_me(struct coll_comm *comm, const struct coll_request *request, int rank)
+{
+    const struct coll_all_to_all *op = &request->op.all_to_all;
+    const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
+    const struct coll_span *sent = sent_by(comm, rank, posted->target.at);
+    const struct coll_span *wanted = &op->recv_spans[rank];
+    if (sent->count != wanted->count)
+        return fail_count(comm, request, rank, sent->count, wanted->count);
+    if (wanted->count == 0)
+        return ZERO_OK;
+    const struct direct_place place = {posted->source.at + sent->offset, sent->count,
+                                       posted->source.arena};
+    return fetch(comm, request, rank, &place, wanted->count,
+                 (unsigned char *)op->recv + wanted->offset);
+}
+
+zero_result coll_direct_all_to_all(struct coll_comm *comm, struct coll_request *request)
+{
+    return take_all(comm, request, NULL, take_for_me);
+}

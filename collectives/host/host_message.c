@@ -1,0 +1,119 @@
+// A sender puts a letter into its own block, the receiver fetches the bytes and counts the letter
+// in its own. Letters between two ranks come in order; those that find no room wait in the queue.
+
+#include "collectives/host/host.h"
+
+#include <string.h>
+
+/** What `owner` has posted to and received from `other`. */
+static struct direct_mail *mail_of(const struct coll_comm *comm, int owner, int other)
+{
+    return &coll_direct_of(comm)->blocks[owner]->mail[coll_direct_index(comm, owner, other)];
+}
+
+/** How many messages of this rank `peer` has taken, and has posted to it. */
+static uint64_t taken_by(const struct coll_comm *comm, int peer)
+{
+    return atomic_load(&mail_of(comm, peer, comm->rank)->received);
+}
+
+static uint64_t posted_by(const struct coll_comm *comm, int peer)
+{
+    return atomic_load(&mail_of(comm, peer, comm->rank)->posted);
+}
+
+/** Posts a send whose turn it is, if there is room. ZERO_AGAIN: it isn't, or there is none. */
+static zero_result post(struct coll_comm *comm, const struct coll_request *request)
+{
+    const struct coll_message *op = &request->op.message;
+    struct direct_mail *own = mail_of(comm, comm->rank, op->peer);
+    const uint64_t posted = atomic_load_explicit(&own->posted, memory_order_relaxed);
+    if (posted != request->sequence || posted - taken_by(comm, op->peer) >= DIRECT_LETTERS)
+        return ZERO_AGAIN;
+    struct direct_letter *letter = &own->letters[posted % DIRECT_LETTERS];
+    coll_signature_make(&letter->signature, comm, request);
+    letter->source = coll_direct_place(comm, op->data, op->bytes);
+    atomic_store(&own->posted, posted + 1);
+    coll_direct_wake_rank(comm, op->peer);
+    return ZERO_OK;
+}
+
+void coll_direct_message_start(struct coll_comm *comm, const struct coll_request *request)
+{
+    if (request->kind == COLL_SEND)
+        post(comm, request);
+}
+
+static zero_result advance_send(struct coll_comm *comm, struct coll_request *request)
+{
+    if (taken_by(comm, request->op.message.peer) <= request->sequence)
+        return post(comm, request);
+    coll_point(comm, COLL_SEND, "done");
+    coll_retire(comm, request);
+    return ZERO_OK;
+}
+
+static zero_result fail_size(struct coll_comm *comm, const struct coll_request *request,
+                             const struct direct_letter *letter)
+{
+    struct coll_signature mine;
+    char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
+    coll_signature_make(&mine, comm, request);
+    coll_signature_text(&mine, request->sequence, my_text);
+    coll_signature_text(&letter->signature, request->sequence, their_text);
+    return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s",
+                     coll_root_rank(comm, comm->rank), my_text,
+                     coll_root_rank(comm, request->op.message.peer), their_text);
+}
+
+static zero_result advance_receive(struct coll_comm *comm, struct coll_request *request)
+{
+    const struct coll_message *op = &request->op.message;
+    struct direct_mail *own = mail_of(comm, comm->rank, op->peer);
+    // What was not there when the message before was looked at may be there now.
+    if (atomic_load_explicit(&own->received, memory_order_relaxed) != request->sequence ||
+        posted_by(comm, op->peer) <= request->sequence)
+        return ZERO_AGAIN;
+    const struct direct_letter *letter =
+        &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % DIRECT_LETTERS];
+    if (letter->signature.bytes != op->bytes)
+        return fail_size(comm, request, letter);
+    coll_point(comm, COLL_RECEIVE, "meet");
+    coll_point(comm, COLL_RECEIVE, "read");
+    const zero_result result = coll_direct_fetch(comm, request, op->peer, &letter->source,
+                                                 op->bytes, op->data, &request->moved);
+    if (result != ZERO_OK)
+        return result;
+    if (op->peer != comm->rank)
+        comm->family->counters.gathered_bytes += op->bytes;
+    coll_point(comm, COLL_RECEIVE, "done");
+    atomic_store(&own->received, request->sequence + 1);
+    coll_direct_wake_rank(comm, op->peer);
+    coll_retire(comm, request);
+    return ZERO_OK;
+}
+
+zero_result coll_direct_messages(struct coll_comm *comm)
+{
+    zero_result result = ZERO_AGAIN;
+    for (struct coll_request *request = comm->messages.first, *next; request; request = next) {
+        next = request->next;
+        const zero_result advanced = request->kind == COLL_SEND ? advance_send(comm, request)
+                                                                : advance_receive(comm, request);
+        if (advanced < 0)
+            return advanced;
+        if (advanced == ZERO_OK)
+            result = ZERO_OK;
+    }
+    return result;
+}
+
+bool coll_direct_message_absent(const struct coll_comm *comm, const struct coll_request *request)
+{
+    const int peer = request->op.message.peer;
+    if (request->state != COLL_STARTED)
+        return false;
+    if (request->kind == COLL_SEND)
+        return taken_by(comm, peer) <= request->sequence;
+    return posted_by(comm, peer) <= request->sequence || coll_direct_asking(comm, peer);
+}

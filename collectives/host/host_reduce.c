@@ -1,0 +1,238 @@
+// The ordered reduce-scatter: each rank reads its span of all contributions, tile by tile.
+
+#include "collectives/host/host.h"
+
+#include <fenv.h>
+
+/** Elements that are offered at once: who takes them over leaves nothing in a cache for later, and
+ * begins anew at each tile, which costs a hundredth of the time of a small one. */
+enum { OFFERED = 16 * COLL_SUM_TILE };
+
+/** Elements of this rank's span. */
+struct tile {
+    size_t first; /**< relative to the span */
+    size_t at;    /**< relative to the sources as they can be addressed now */
+    size_t count;
+    bool far; /**< the sources are in memory */
+};
+
+static bool grouped(const struct coll_reduce_scatter *op)
+{
+    return op->sum_group > 1;
+}
+
+/** Whether the accumulator gets its first values, so that nothing of it has to be read. */
+static bool fresh(const struct coll_reduce_scatter *op)
+{
+    if (!grouped(op))
+        return op->store;
+    const uint64_t next = op->first + (uint64_t)op->contributors;
+    return op->first < op->sum_group && (next >= op->sum_group || op->last);
+}
+
+/** Whether this rank reads and writes more than its cache holds. */
+static bool large(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
+{
+    const size_t sum = op->accumulator ? coll_dtype_bytes(coll_accumulator_dtype(op->dtype)) : 0;
+    const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) + sum;
+    return op->spans[comm->rank].count > coll_direct_of(comm)->core_bytes / element;
+}
+
+/** Names the contributors whose part of a tile is not finite, each for the first time only. */
+static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                             const struct tile *tile)
+{
+    struct direct *direct = coll_direct_of(comm);
+    for (int rank = 0; rank < op->contributors; rank++) {
+        if (direct->met[rank] == DIRECT_DONE)
+            continue;
+        const size_t found =
+            coll_sum_nonfinite(op->dtype, direct->sources[rank], tile->at, tile->count);
+        if (found == tile->at + tile->count)
+            continue;
+        direct->met[rank] = DIRECT_DONE;
+        op->nonfinite(op->user, rank, tile->first + (found - tile->at));
+    }
+}
+
+/** Sums a tile block by block: what is left unfinished in op->block, a block that this call begins
+ * and ends in scratch memory. */
+static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                       const struct tile *tile, float *sum)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const struct coll_sum_kernels *kernels = direct->kernels;
+    bool finite = true;
+    int taken;
+    for (int k = 0; k < op->contributors; k += taken) {
+        const uint64_t number = op->first + (uint64_t)k;
+        const uint32_t position = (uint32_t)(number % op->sum_group);
+        const uint32_t most = op->sum_group - position, left = (uint32_t)(op->contributors - k);
+        taken = (int)(left < most ? left : most);
+        const bool ends = left >= most || op->last, initial = number < op->sum_group;
+        float *partial = initial ? sum : (float *)direct->scratch->block;
+        if (position > 0 || !ends)
+            partial = op->block + tile->first;
+        const struct coll_pass pass = {.sum = partial,
+                                       .sources = direct->sources + k,
+                                       .count = taken,
+                                       .first = tile->at,
+                                       .n = tile->count,
+                                       .store = position == 0,
+                                       .far = tile->far};
+        finite &= kernels->sum[op->dtype](&pass);
+        if (!ends || partial == sum)
+            continue;
+        const void *addend = partial;
+        const struct coll_pass last = {
+            .sum = sum, .sources = &addend, .count = 1, .n = tile->count, .store = initial};
+        kernels->sum[ZERO_F32](&last);
+    }
+    return finite;
+}
+
+static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                      const struct tile *tile, void *sum, void *also, enum coll_sum_to to)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const struct coll_pass pass = {.sum = sum,
+                                   .sources = direct->sources,
+                                   .count = op->contributors,
+                                   .first = tile->at,
+                                   .n = tile->count,
+                                   .store = op->store,
+                                   .far = tile->far,
+                                   .to = to,
+                                   .also = &also,
+                                   .also_count = also != NULL};
+    return direct->kernels->sum[op->dtype](&pass);
+}
+
+/** Where a tile is summed: in the accumulator, but for what goes past the caches and is looked at,
+ * or summed in several passes, or has no accumulator: that is in scratch memory. */
+static unsigned char *place_of_sum(const struct coll_comm *comm,
+                                   const struct coll_reduce_scatter *op, unsigned char *accumulator,
+                                   bool look, enum coll_sum_to to)
+{
+    unsigned char *scratch = coll_direct_of(comm)->scratch->sum;
+    if (!accumulator)
+        return scratch;
+    if (to == COLL_SUM_MEMORY && (look || grouped(op)))
+        return scratch + (uintptr_t)accumulator % COLL_SUM_LINE;
+    return accumulator;
+}
+
+/** Offers a tile to whoever takes it over: returns how much of it was taken. */
+static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                        const struct tile *tile)
+{
+    if (!op->take || grouped(op))
+        return 0;
+    const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const struct coll_contributions from = {
+        .before = op->store ? NULL : (const unsigned char *)op->accumulator + tile->first * size,
+        .dtype = op->dtype,
+        .count = op->contributors,
+        .sources = coll_direct_of(comm)->sources,
+        .first = tile->at,
+    };
+    return op->take(op->user, tile->first, tile->count, &from);
+}
+
+/** Sums a tile and shows it to whoever asked for it. */
+static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                     const struct tile *tile, enum coll_sum_to to)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
+    unsigned char *accumulator =
+        op->accumulator ? (unsigned char *)op->accumulator + tile->first * size : NULL;
+    unsigned char *sum = place_of_sum(comm, op, accumulator, look != NULL, to);
+    const bool finite =
+        grouped(op) ? sum_blocks(comm, op, tile, (float *)(void *)sum)
+                    : sum_plain(comm, op, tile, sum, sum == accumulator ? NULL : accumulator, to);
+    if (!finite && op->nonfinite)
+        report_nonfinite(comm, op, tile);
+    if (look)
+        look(op->user, tile->first, tile->count, sum);
+    if (accumulator && sum != accumulator && grouped(op))
+        direct->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
+}
+
+static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                        const struct tile *tile, enum coll_sum_to to)
+{
+    for (size_t at = give_tile(comm, op, tile); at < tile->count; at += COLL_SUM_TILE) {
+        const size_t left = tile->count - at;
+        const struct tile part = {tile->first + at, tile->at + at,
+                                  left < COLL_SUM_TILE ? left : COLL_SUM_TILE, tile->far};
+        sum_tile(comm, op, &part, to);
+    }
+}
+
+/** Sums the elements first .. first+count-1 of the span, which direct->sources show. */
+static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatter *op, size_t first,
+                         size_t count)
+{
+    const bool far = large(comm, op);
+    const bool past = op->accumulator && fresh(op) && far;
+    const enum coll_sum_to to = past ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
+    const size_t most = op->take ? OFFERED : COLL_SUM_TILE;
+    for (size_t at = 0; at < count; at += most) {
+        coll_point(comm, COLL_REDUCE_SCATTER, "read");
+        const size_t left = count - at;
+        const struct tile tile = {first + at, at, left < most ? left : most, far};
+        reduce_tile(comm, op, &tile, to);
+    }
+    fesetenv(&environment);
+    if (to == COLL_SUM_MEMORY)
+        coll_sum_fence();
+}
+
+zero_result coll_direct_view_all(struct coll_comm *comm, const struct coll_request *request,
+                                 int contributors, size_t first_byte, size_t bytes)
+{
+    zero_result result = ZERO_OK;
+    for (int rank = 0; rank < contributors && result >= 0; rank++) {
+        const struct direct_place *source =
+            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        const zero_result seen = coll_direct_view(comm, request, rank, source, first_byte, bytes,
+                                                  &coll_direct_of(comm)->sources[rank]);
+        if (seen != ZERO_OK)
+            result = seen;
+    }
+    return result;
+}
+
+zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request)
+{
+    const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
+    const struct coll_span *span = &op->spans[comm->rank];
+    struct direct *direct = coll_direct_of(comm);
+    if (span->count == 0)
+        return ZERO_OK;
+    zero_result result =
+        coll_direct_meet_all(comm, request, op->together ? comm->world : op->contributors);
+    if (result != ZERO_OK)
+        return result;
+    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t most = coll_direct_piece(comm, request, op->contributors, size);
+    while (direct->at < span->count) {
+        const size_t left = span->count - direct->at, count = left < most ? left : most;
+        const size_t next = left - count < most ? left - count : most;
+        const size_t at = (span->offset + direct->at) * size;
+        result = coll_direct_view_all(comm, request, op->contributors, at, count * size);
+        if (result != ZERO_OK)
+            return result;
+        coll_direct_view_ahead(comm, request, op->contributors, at + count * size, next * size);
+        reduce_piece(comm, op, direct->at, count);
+        direct->at += count;
+    }
+    const int peers = op->contributors - (comm->rank < op->contributors);
+    comm->family->counters.reduced_bytes += (uint64_t)peers * span->count * size;
+    return ZERO_OK;
+}

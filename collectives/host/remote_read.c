@@ -1,0 +1,495 @@
+// Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
+// where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
+// which the owner does in whatever call makes progress. Where ranks share no memory the wish and
+// the piece travel (tcp/), and nothing of a peer's lies in the reader's memory but these.
+//
+// Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
+// coll_open()).
+
+#include "base/arena.h"
+#include "base/fault.h"
+#include "collectives/host/host.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+/** Copies that are small leave the caches alone. */
+enum { LEAST_PAST = 256 * 1024 };
+
+enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
+
+/** One reader's wish for a piece of one owner's memory, in the reader's memory. */
+struct channel {
+    alignas(DIRECT_LINE) _Atomic uint32_t state; /**< enum channel_state */
+    struct direct_wish what;
+};
+
+/** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
+enum channel_state { IDLE, ASKED, BUSY, SERVED };
+
+/** What this rank last asked of an owner and has not taken yet; request NULL: nothing. */
+struct wish {
+    const struct coll_comm *comm;
+    const struct coll_request *request;
+    uint64_t address;
+    size_t bytes;
+};
+
+struct direct_private {
+    size_t slice;           /**< the most bytes of a piece */
+    unsigned char *scratch; /**< of every rank a slice: its newest piece */
+    size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
+
+    // Of the root:
+    pid_t *processes;        /**< of every rank */
+    unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
+                                  every rank, and behind them a slice of each. NULL: not needed */
+    struct wish *wishes;     /**< of every rank */
+    bool took;               /**< a piece, since coll_direct_took() was asked */
+};
+
+static struct direct_private *of(const struct coll_comm *comm)
+{
+    return coll_direct_of(comm)->private;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static size_t slice_of(int world)
+{
+    const size_t slice = (SCRATCH / (size_t)world) & ~(size_t)4095;
+    return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
+}
+
+size_t coll_direct_private_bytes(int world)
+{
+    return (size_t)world * slice_of(world);
+}
+
+zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
+                                     struct base_error *error)
+{
+    const size_t world = (size_t)comm->world;
+    struct direct_private *private = base_calloc(1, sizeof *private);
+    if (!private)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    direct->private = private;
+    private->slice = slice_of(comm->world);
+    private->end = base_calloc(world, sizeof *private->end);
+    private->scratch = base_aligned_alloc(4096, coll_direct_private_bytes(comm->world));
+    if (!comm->root_ranks) {
+        private->processes = base_calloc(world, sizeof *private->processes);
+        private->wishes = base_calloc(world, sizeof *private->wishes);
+    }
+    if (!private->end || !private->scratch ||
+        (!comm->root_ranks && (!private->processes || !private->wishes)))
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
+                         comm->name, coll_direct_private_bytes(comm->world));
+    memset(private->scratch, 0, coll_direct_private_bytes(comm->world));
+    comm->family->counters.memory_bytes += coll_direct_private_bytes(comm->world);
+    return ZERO_OK;
+}
+
+void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
+{
+    struct direct_private *private = direct->private;
+    if (!private)
+        return;
+    if (private->scratch)
+        comm->family->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
+    if (direct->tell && private->bounces) { // else an arena has them
+        base_free(private->bounces[comm->rank]);
+        base_free(private->bounces);
+    }
+    base_free(private->scratch);
+    base_free(private->end);
+    base_free(private->processes);
+    base_free(private->wishes);
+    base_free(private);
+}
+
+/* ------------------------------------------------------------------ reading another process */
+
+/** Copies `bytes` bytes of a process's memory; *done of them before an error, which is returned. */
+static int peek(pid_t process, uint64_t address, size_t bytes, unsigned char *to, size_t *done)
+{
+    for (*done = 0; *done < bytes;) {
+        const struct iovec local = {to + *done, bytes - *done};
+        const struct iovec remote = {(void *)(uintptr_t)(address + *done), bytes - *done};
+        errno = base_fault("shm.peek");
+        const ssize_t got = errno != 0 ? -1 : process_vm_readv(process, &local, 1, &remote, 1, 0);
+        if (got > 0)
+            *done += (size_t)got;
+        else if (got == 0 || errno != EINTR)
+            return got == 0 ? EFAULT : errno;
+    }
+    return 0;
+}
+
+bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
+                       uint64_t expected)
+{
+    uint64_t found = 0;
+    size_t done;
+    of(root)->processes[rank] = process;
+    return rank == root->rank ||
+           (peek(process, address, sizeof found, (unsigned char *)&found, &done) == 0 &&
+            found == expected);
+}
+
+static zero_result fail_peek(struct coll_comm *comm, const struct coll_request *request, int rank,
+                             uint64_t address, size_t bytes, int failed)
+{
+    struct coll_signature signature;
+    char text[COLL_TEXT_BYTES];
+    coll_signature_make(&signature, comm, request);
+    coll_signature_text(&signature, request->sequence, text);
+    const int reader = coll_root_rank(comm, comm->rank), owner = coll_root_rank(comm, rank);
+    if (failed == ESRCH) {
+        char message[COLL_MESSAGE_BYTES];
+        coll_death_text(comm->family->root, owner, text, message);
+        return coll_fail(comm, ZERO_E_PEER, "%s", message);
+    }
+    return coll_fail(comm, failed == EFAULT ? ZERO_E_INVALID : ZERO_E_IO,
+                     "rank %d, %s: %zu bytes of rank %d's memory from 0x%llx on can't be read: %s",
+                     reader, text, bytes, owner, (unsigned long long)address,
+                     strerrordesc_np(failed));
+}
+
+/* ------------------------------------------------------------------ asking the owner */
+
+static size_t heads_bytes(int world)
+{
+    return ((size_t)world * sizeof(struct channel) + HEADS - 1) / HEADS * HEADS;
+}
+
+size_t coll_direct_bounce_bytes(int world)
+{
+    return heads_bytes(world) + coll_direct_private_bytes(world);
+}
+
+/** Memory for what comes from ranks that share none. */
+static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
+{
+    const size_t bytes = coll_direct_bounce_bytes(root->world);
+    unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
+    void *own = base_aligned_alloc(4096, bytes);
+    if (!bounces || !own) {
+        base_free(bounces);
+        base_free(own);
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
+                         root->name, bytes);
+    }
+    memset(own, 0, bytes);
+    bounces[root->rank] = own;
+    of(root)->bounces = bounces;
+    return ZERO_OK;
+}
+
+zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
+{
+    const bool sent = coll_direct_of(root)->tell != NULL;
+    root->family->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
+    if (allowed && !sent)
+        return ZERO_OK;
+    struct coll_arena *arena;
+    const size_t bytes = coll_direct_bounce_bytes(root->world);
+    root->family->counters.memory_bytes += bytes;
+    if (sent)
+        return make_bounces(root, error);
+    const zero_result result = coll_arena_create(root, bytes, &arena, error);
+    if (result == ZERO_OK)
+        of(root)->bounces = arena->peers;
+    return result;
+}
+
+/** The channel in which `reader` asks `owner`, both of the root, and the piece that belongs to it.
+ */
+static struct channel *channel_of(const struct coll_comm *root, int reader, int owner,
+                                  unsigned char **piece)
+{
+    unsigned char *memory = of(root)->bounces[reader];
+    *piece = memory + heads_bytes(root->world) + (size_t)owner * of(root)->slice;
+    return (struct channel *)(void *)memory + owner;
+}
+
+bool coll_direct_serve(struct coll_comm *root)
+{
+    if (!of(root) || !of(root)->bounces || coll_direct_of(root)->tell)
+        return false;
+    bool served = false;
+    for (int reader = 0; reader < root->world; reader++) {
+        unsigned char *piece;
+        struct channel *channel = channel_of(root, reader, root->rank, &piece);
+        uint32_t asked = ASKED;
+        // Who has left doesn't want it any more, and what it asked for may be gone.
+        if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
+            coll_direct_left(root, reader) ||
+            !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+            continue;
+        memcpy(piece, (const void *)(uintptr_t)channel->what.address, channel->what.bytes);
+        atomic_store(&channel->state, SERVED);
+        coll_direct_wake_rank(root, reader);
+        served = true;
+    }
+    return served;
+}
+
+bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direct_wish *wish)
+{
+    if (!of(root) || !of(root)->bounces)
+        return false;
+    unsigned char *piece;
+    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    uint32_t asked = ASKED;
+    if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
+        !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+        return false;
+    *wish = channel->what;
+    return true;
+}
+
+unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint64_t bytes)
+{
+    if (!of(root) || !of(root)->bounces)
+        return NULL;
+    unsigned char *piece;
+    const struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    return atomic_load(&channel->state) == BUSY && channel->what.bytes == bytes ? piece : NULL;
+}
+
+void coll_direct_grant(const struct coll_comm *root, int owner, bool here)
+{
+    unsigned char *piece;
+    atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
+}
+
+static struct direct_wish piece_of(const struct coll_comm *comm, const struct coll_request *request,
+                                   int rank, uint64_t address, size_t bytes)
+{
+    return (struct direct_wish){.block = coll_direct_of(comm)->blocks[rank],
+                                .sequence = request->sequence,
+                                .address = address,
+                                .bytes = bytes,
+                                .message = coll_is_message(request)};
+}
+
+/** Asks an owner for a piece. Nothing else is asked of it. */
+static void wish_for(struct coll_comm *comm, const struct coll_request *request, int owner,
+                     const struct direct_wish *what)
+{
+    struct coll_comm *root = comm->family->root;
+    unsigned char *piece;
+    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    of(root)->wishes[owner] = (struct wish){comm, request, what->address, what->bytes};
+    channel->what = *what;
+    atomic_store(&channel->state, ASKED);
+    coll_direct_wake_rank(root, owner);
+}
+
+/** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
+static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
+                       uint64_t address, size_t bytes, unsigned char *to)
+{
+    struct coll_comm *root = comm->family->root;
+    const int owner = coll_root_rank(comm, rank);
+    const struct direct_wish what = piece_of(comm, request, rank, address, bytes);
+    unsigned char *piece;
+    struct wish *wish = &of(root)->wishes[owner];
+    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
+    if (state == ASKED || state == BUSY)
+        return ZERO_AGAIN;
+    const bool mine = wish->comm == comm && wish->request == request;
+    if (state == SERVED && mine && wish->address == address && wish->bytes == bytes) {
+        memcpy(to, piece, bytes);
+        wish->request = NULL;
+        of(root)->took = true;
+        return ZERO_OK;
+    }
+    // Another request comes back for the piece that it asked for.
+    if (!wish->request || mine)
+        wish_for(comm, request, owner, &what);
+    return ZERO_AGAIN;
+}
+
+/** Whether nothing is asked of an owner, nor on its way. */
+static bool is_idle(const struct coll_comm *root, int owner)
+{
+    unsigned char *piece;
+    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
+    return !of(root)->wishes[owner].request && state != ASKED && state != BUSY;
+}
+
+bool coll_direct_took(const struct coll_comm *comm)
+{
+    struct direct_private *root = of(comm->family->root);
+    const bool took = root && root->took;
+    if (took)
+        root->took = false;
+    return took;
+}
+
+bool coll_direct_asking(const struct coll_comm *comm, int rank)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces)
+        return false;
+    const int owner = coll_root_rank(comm, rank);
+    const struct wish *wish = &of(root)->wishes[owner];
+    unsigned char *piece;
+    return wish->request && wish->comm == comm &&
+           atomic_load(&channel_of(root, root->rank, owner, &piece)->state) != SERVED;
+}
+
+void coll_direct_forget_wishes(struct coll_comm *comm)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces)
+        return;
+    for (int owner = 0; owner < root->world; owner++) {
+        struct wish *wish = &of(root)->wishes[owner];
+        if (!wish->request || wish->comm != comm)
+            continue;
+        unsigned char *piece;
+        uint32_t asked = ASKED;
+        atomic_compare_exchange_strong(&channel_of(root, root->rank, owner, &piece)->state, &asked,
+                                       IDLE);
+        wish->request = NULL;
+    }
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+/** Brings up to a slice of a rank's private memory to `to`, or more where that needs no owner. */
+static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
+                         uint64_t address, size_t bytes, unsigned char *to)
+{
+    const struct direct_private *root = of(comm->family->root);
+    if (root->bounces)
+        return ask(comm, request, rank, address, bytes, to);
+    size_t done;
+    int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
+    // The process may run another program by now, and have let its memory be read, or not.
+    if (coll_live_ended(&coll_direct_of(comm)->homes[rank]->live))
+        failed = ESRCH;
+    return failed == 0 ? ZERO_OK
+                       : fail_peek(comm, request, rank, address + done, bytes - done, failed);
+}
+
+/** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
+static size_t most_at_a_time(const struct coll_comm *comm)
+{
+    const struct direct_private *root = of(comm->family->root);
+    return root->bounces && root->slice < of(comm)->slice ? root->slice : of(comm)->slice;
+}
+
+size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
+                         int contributors, size_t element_bytes)
+{
+    for (int rank = 0; rank < contributors; rank++) {
+        const struct direct_place *place =
+            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        if (!coll_direct_addressable(comm, rank, place))
+            return (most_at_a_time(comm) / element_bytes) & ~(size_t)1023;
+    }
+    return SIZE_MAX;
+}
+
+zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *request, int rank,
+                             const struct direct_place *place, size_t first_byte, size_t bytes,
+                             const void **at)
+{
+    if (coll_direct_addressable(comm, rank, place)) {
+        *at = coll_direct_address(comm, rank, place) + first_byte;
+        return ZERO_OK;
+    }
+    struct direct_private *private = of(comm);
+    unsigned char *piece = private->scratch + (size_t)rank * private->slice;
+    *at = piece;
+    if (bytes == 0 || private->end[rank] == first_byte + bytes)
+        return ZERO_OK;
+    const zero_result result = bring(comm, request, rank, place->at + first_byte, bytes, piece);
+    if (result == ZERO_OK)
+    private->end[rank] = first_byte + bytes;
+    return result;
+}
+
+void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
+                            int contributors, size_t first_byte, size_t bytes)
+{
+    const struct coll_comm *root = comm->family->root;
+    if (!of(root) || !of(root)->bounces || bytes == 0)
+        return;
+    for (int rank = 0; rank < contributors; rank++) {
+        const struct direct_place *place =
+            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        const int owner = coll_root_rank(comm, rank);
+        if (coll_direct_addressable(comm, rank, place) || !is_idle(root, owner))
+            continue;
+        const struct direct_wish what =
+            piece_of(comm, request, rank, place->at + first_byte, bytes);
+        wish_for(comm, request, owner, &what);
+    }
+}
+
+void coll_direct_forget_views(struct coll_comm *comm)
+{
+    if (of(comm))
+        memset(of(comm)->end, 0, (size_t)comm->world * sizeof *of(comm)->end);
+}
+
+/** What all ranks together read and write in an operation, nearly. */
+static size_t footprint(const struct coll_comm *comm, const struct coll_request *request)
+{
+    const size_t world = (size_t)comm->world;
+    const struct coll_span *spans = request->kind == COLL_ALL_GATHER ? request->op.all_gather.spans
+                                    : request->kind == COLL_ALL_TO_ALL
+                                        ? request->op.all_to_all.recv_spans
+                                        : NULL;
+    size_t bytes = request->kind == COLL_BROADCAST_BULK ? request->op.broadcast.bytes
+                   : coll_is_message(request)           ? request->op.message.bytes
+                                                        : 0;
+    for (size_t rank = 0; rank < world && spans; rank++)
+        bytes += spans[rank].count;
+    return bytes > SIZE_MAX / (world + 1) ? SIZE_MAX : bytes * (world + 1);
+}
+
+/** Copies; past the caches what doesn't fit into them. */
+static void copy(const struct coll_comm *comm, const struct coll_request *request, void *to,
+                 const void *from, size_t bytes)
+{
+    const struct direct *direct = coll_direct_of(comm);
+    const uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
+    if (a == b)
+        return;
+    if (a < b + bytes && b < a + bytes) {
+        memmove(to, from, bytes);
+    } else if (bytes < LEAST_PAST || footprint(comm, request) < direct->cache_bytes) {
+        memcpy(to, from, bytes);
+    } else {
+        direct->kernels->copy(to, from, bytes, COLL_SUM_MEMORY);
+        coll_sum_fence();
+    }
+}
+
+zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                              const struct direct_place *place, size_t bytes, void *to,
+                              size_t *done)
+{
+    zero_result result = ZERO_OK;
+    if (coll_direct_addressable(comm, rank, place) && bytes > *done) {
+        copy(comm, request, to, coll_direct_address(comm, rank, place), bytes);
+        *done = bytes;
+    }
+    const size_t most = of(comm->family->root) && of(comm->family->root)->bounces
+                            ? of(comm->family->root)->slice
+                            : SIZE_MAX;
+    while (*done < bytes && result == ZERO_OK) {
+        const size_t size = bytes - *done < most ? bytes - *done : most;
+        result = bring(comm, request, rank, place->at + *done, size, (unsigned char *)to + *done);
+        if (result == ZERO_OK)
+            *done += size;
+    }
+    return result;
+}

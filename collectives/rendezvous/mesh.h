@@ -1,0 +1,105 @@
+/**
+ * collectives/rendezvous/mesh.h: how ranks of several hosts meet, and get a connection to each
+ * other.
+ *
+ * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
+ * it until it answers. When all have come it gives each the addresses of all, and each calls those
+ * of lower numbers. What was connected is TCP, over IPv4 or IPv6, and nothing more: no byte is
+ * encrypted, and whoever can reach rank 0's port before all ranks have come, and knows the job's
+ * secret if it has one, can take a rank's place.
+ */
+#ifndef COLLECTIVES_RENDEZVOUS_MESH_H
+#define COLLECTIVES_RENDEZVOUS_MESH_H
+
+#include "collectives/rendezvous/rendezvous.h"
+
+enum {
+    BOOT_HOST_BYTES = 64,     /**< a host's name with its final zero; longer ones are cut */
+    BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
+    BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
+    BOOT_PORT_MAX = 65535,
+    BOOT_MESH_MAX = 512,  /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_HOME_BYTES = 16, /**< what tells hosts apart */
+};
+
+/** Where rank 0 listens. */
+struct boot_master {
+    char address[BOOT_ADDRESS_BYTES]; /**< a name, or an address of IPv4 or IPv6 without brackets,
+                                           none that holds on one link only */
+    int port;
+    char source[128];               /**< the variables it came from, for people */
+    char secret[BOOT_SECRET_BYTES]; /**< "": none */
+};
+
+/**
+ * Finds in `environment` where rank 0 is: ZERO_MASTER_ADDR and ZERO_MASTER_PORT; MASTER_ADDR, and
+ * the port after MASTER_PORT, which torchrun itself listens at; PET_MASTER_ADDR and PET_MASTER_PORT
+ * in the same way; a Slurm step: the first host of its list, and a port made of the numbers of job
+ * and step; TF_CONFIG: the address of task 0; Azure's batch service (port 6105; 54965 on one host);
+ * SageMaker: the first of SM_HOSTS, port 7777; jsrun: the second line of LSB_DJOB_RANKFILE, port
+ * 10000 + LSB_JOBID % 1000. Address and port are each of the
+ * first source that has one. ZERO_SECRET is the job's secret.
+ * ZERO_E_INVALID, naming what is malformed or missing. *Local.*
+ */
+zero_result boot_find_master(struct boot_master *master, char *const *environment,
+                             struct base_error *error);
+
+/** The same where ranks may do without: ZERO_OK with address "" if no variable says where rank 0
+ * is. ZERO_E_INVALID: one does, but it is malformed, or there is no port. *Local.* */
+zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
+                                 struct base_error *error);
+
+/** The id of a job whose ranks meet there: as boot_job(), but without the user id, which may differ
+ * between hosts, and made of the address and the port where the launchers have none: ranks of
+ * several hosts have no parent process in common. With the user id at a loopback address then.
+ * *Local.* */
+void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
+                 char *const *environment);
+
+/**
+ * Finds out what tells the host of this process from others: equal for two processes if they can
+ * meet as ranks of one host, by boot_meet(). That takes one kernel since it has started, one
+ * network namespace, where abstract sockets are, one user namespace and one user. Where one of them
+ * can't be found out it is random: no other process is on the same host then. *Local.*
+ */
+void boot_home(unsigned char home[BOOT_HOME_BYTES]);
+
+/** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
+struct boot_mesh {
+    int world;
+    int *sockets;                   /**< of every rank: connected, not blocking, close-on-exec,
+                                         without delay (TCP_NODELAY); -1: this rank itself */
+    char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
+    pid_t *pids;                    /**< of every rank, as it numbers itself there */
+    int local_rank, local_world;    /**< this rank among those of its host, and how many these are:
+                                         ranks whose boot_home() is equal */
+};
+
+/**
+ * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
+ * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
+ * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
+ * checked; whoever isn't a missing rank of this job is refused and logged. So is whoever says
+ * nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been silent
+ * longest. Rank 0 is called until the deadline, also where its name does not resolve, for which
+ * there is no limit but the resolver's own; another rank three times. A port that is in use is
+ * waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
+ * warning: where, and for which ranks. *Collective.*
+ *
+ * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
+ *
+ * On failure *mesh has no open socket and all ranks that could be told say the same.
+ * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does
+ * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
+ * is no rank 0 of this job, or says of the ranks what can't be, an argument is out of range.
+ * ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went away
+ * meanwhile. ZERO_E_IO: among others, descriptors are used up by ranks; the message has the limit.
+ * ZERO_E_NOMEM.
+ */
+zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *meeting,
+                           const struct boot_master *master, struct base_error *error);
+
+/** Closes what sockets are left and frees the tables. *Local.* Accepts an all-zero mesh. */
+void boot_mesh_close(struct boot_mesh *mesh);
+
+#endif

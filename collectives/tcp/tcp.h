@@ -1,0 +1,112 @@
+/**
+ * collectives/tcp/tcp.h: blocks of host/ for ranks that share no memory.
+ *
+ * Each rank has a connection to every other one, and a copy of each one's block. A block has one
+ * writer, its owner: whenever host/ would wake the others, one thread a rank sends them what has
+ * changed in its own block, and what comes from others it writes into the copies and wakes its
+ * rank. What is to be sent is no queue but the difference between the block and what a peer was
+ * told of it, so it needs no memory, however slow a peer is; and what comes always has its place,
+ * so everybody always reads, and no two ranks can wait for each other to do so. Bytes of sources
+ * are asked for in pieces, one at a time between two ranks, and sent by their owner's thread,
+ * whatever its rank is about.
+ *
+ *   tcp_wire.h        what is sent
+ *   tcp_connection.c  a connection: bytes in and out
+ *   tcp_tx.c          what a peer is to be told
+ *   tcp_rx.c          what peers have said, every word of it checked
+ *   tcp_group.c       the blocks of groups; what peers still need when this rank wants to leave
+ *   tcp_failure.c     how all come to the same failure
+ *   tcp_show.c        small arenas that peers see
+ *   tcp_thread.c      the thread; deaths and silence
+ *
+ * The same thread tells of the family's failure, hears of it, and sees the end of a connection,
+ * which is the death of its rank unless that has said that it leaves. Every tick it sends
+ * something, and a rank that has sent nothing for stall_ns is silent: counted in ticks, because a
+ * job that is suspended as a whole has lost time, but no rank.
+ *
+ * Points of base/fault.h: net.thread (its creation), net.send and net.receive (each call),
+ * net.short (each call: one byte is moved, which is no error).
+ */
+#ifndef COLLECTIVES_TCP_TCP_H
+#define COLLECTIVES_TCP_TCP_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct boot_mesh;
+struct coll_arena;
+struct coll_comm;
+struct coll_net;
+
+/** Bytes of a rank's connections and copies among `world`. *Local.* */
+size_t coll_net_bytes(int world);
+
+/**
+ * Makes the copies, which it fills in as the others' blocks. `root` has its tables and its own
+ * block. stall_ns 0: silence is no matter. *Local.* *net is NULL after an error: ZERO_E_NOMEM (no
+ * memory, no descriptor).
+ */
+zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
+                            const struct boot_mesh *mesh, uint64_t stall_ns,
+                            struct base_error *error);
+
+/** Takes the mesh's sockets and starts the thread. `root` has joined. *Local.* ZERO_E_NOMEM: there
+ * is none, and the mesh still has its sockets. */
+zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct base_error *error);
+
+/** Tells all who have met why this rank cannot go on, without waiting: its connections end next.
+ * *Local.* */
+void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
+                     const char *message);
+
+/** Sends what has changed. *Local*, any thread, never waits. */
+void coll_net_tell(struct coll_net *net);
+
+/** A failure was returned: this rank's sources are not read from now on. *Local.* */
+void coll_net_withdraw(struct coll_net *net);
+
+/** This rank is about to leave and reads nothing more of the others'. Waits until no living rank
+ * needs anything of its own sources, at most timeout_ns; not at all after a failure. *Local.* */
+void coll_net_linger(struct coll_net *net, uint64_t timeout_ns);
+
+/** This rank has left: ends the thread, which first sends what is to be sent, and waits until the
+ * others' systems have it: for the stall at most, without one for 30 s, after a failure for 3 s,
+ * and never for longer than the time-out. *Local.* */
+void coll_net_stop(struct coll_net *net);
+
+/** Closes the sockets and frees everything. The thread has ended, or is another process's, whose
+ * child of fork() this is. *Local.* Accepts NULL. */
+void coll_net_free(struct coll_net *net);
+
+/** Where a rank runs: its host's name. *Local.* */
+const char *coll_net_host(const struct coll_net *net, int rank);
+
+/* ------------------------------------------------------------------ tcp_group.c */
+
+/** This rank's block of a group lies in `room`; makes copies of the others'. *Local.*
+ * ZERO_E_NOMEM: coll_net_group_close() is still called. */
+zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t room,
+                                   struct base_error *error);
+
+/** Looks at the block in `room` of a rank of the group. *Local.* */
+void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank, size_t room);
+
+/** Looks at no block of the group any more: `close` is called, which frees its link. *Local.* */
+void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
+                          void (*close)(struct coll_comm *group));
+
+/* ------------------------------------------------------------------ tcp_show.c */
+
+/** Shows the others what is in a small arena from now on, and what they show is written into it:
+ * arena->peers and peer_bytes are filled in. *Local.* ZERO_E_NOMEM. */
+zero_result coll_net_show_prepare(struct coll_net *net, const struct coll_arena *arena,
+                                  struct base_error *error);
+void coll_net_show_forget(struct coll_net *net, const struct coll_arena *arena);
+
+/** As coll_arena_show(). */
+void coll_net_show(struct coll_net *net, const struct coll_arena *arena);
+
+#endif

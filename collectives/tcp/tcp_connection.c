@@ -1,0 +1,180 @@
+// A connection: bytes in and out. Frames are heard as soon as they are whole; a tail goes where it
+// belongs without a detour.
+
+#include "collectives/tcp/tcp_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/** What a call is to move: a test may want less, or none. */
+static size_t allowed(const char *point, size_t bytes)
+{
+    errno = base_fault(point);
+    if (errno != 0)
+        return 0;
+    return base_fault("net.short") != 0 ? 1 : bytes;
+}
+
+/* ------------------------------------------------------------------ in */
+
+/** Buffers of frames that are read of a peer in one turn: who never stops talking must not keep the
+ * thread from all others, and the rank from its lock. What this rank has asked for does not count:
+ * there is an end to it. */
+enum { MOST_BUFFERS = 16 };
+
+/** Reads once: 0 at the end, -1 and errno. */
+static ssize_t receive(const struct net_peer *peer, unsigned char *to, size_t bytes)
+{
+    ssize_t got;
+    do {
+        const size_t most = allowed("net.receive", bytes);
+        got = most > 0 ? recv(peer->socket, to, most, MSG_DONTWAIT) : -1;
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/** Takes what there is of a tail from the buffer. */
+static void take_tail(struct coll_net *net, struct net_peer *peer)
+{
+    const size_t here = peer->in_end - peer->in_begin, left = peer->tail - peer->tail_at;
+    const size_t bytes = here < left ? here : left;
+    unsigned char *to = coll_net_tail(net, peer);
+    if (to)
+        memcpy(to + peer->tail_at, peer->in + peer->in_begin, bytes);
+    peer->in_begin += bytes;
+    peer->tail_at += bytes;
+}
+
+/** Hears what is whole in the buffer. */
+static bool hear_buffer(struct coll_net *net, struct net_peer *peer)
+{
+    for (;;) {
+        if (peer->tail > 0) {
+            take_tail(net, peer);
+            if (peer->tail_at < peer->tail)
+                return true;
+            coll_net_hear_tail(net, peer);
+            peer->tail = 0;
+        }
+        struct net_header header;
+        union net_fixed fixed;
+        const size_t here = peer->in_end - peer->in_begin;
+        if (here < sizeof header)
+            return true;
+        memcpy(&header, peer->in + peer->in_begin, sizeof header);
+        const size_t bytes = coll_net_fixed_bytes(header.type);
+        if (bytes > header.bytes)
+            return false;
+        if (here < sizeof header + bytes)
+            return true;
+        memcpy(&fixed, peer->in + peer->in_begin + sizeof header, bytes);
+        peer->in_begin += sizeof header + bytes;
+        if (!coll_net_hear(net, peer, &header, &fixed))
+            return false;
+    }
+}
+
+/** Reads into the buffer. */
+static ssize_t receive_buffer(struct net_peer *peer)
+{
+    memmove(peer->in, peer->in + peer->in_begin, peer->in_end - peer->in_begin);
+    peer->in_end -= peer->in_begin;
+    peer->in_begin = 0;
+    const ssize_t got = receive(peer, peer->in + peer->in_end, sizeof peer->in - peer->in_end);
+    peer->in_end += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+/** Reads a tail straight to where it belongs, and anything else, or what belongs nowhere, into the
+ * buffer, which is counted. */
+static ssize_t receive_some(struct coll_net *net, struct net_peer *peer, int *buffers)
+{
+    unsigned char *tail = peer->tail > 0 ? coll_net_tail(net, peer) : NULL;
+    if (!tail) {
+        ++*buffers;
+        return receive_buffer(peer);
+    }
+    const ssize_t got = receive(peer, tail + peer->tail_at, peer->tail - peer->tail_at);
+    peer->tail_at += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
+{
+    // What has left is heard to its end, so that it sees the end too.
+    for (int buffers = 0; buffers < MOST_BUFFERS;) {
+        const ssize_t got = receive_some(net, peer, &buffers);
+        *failed = got < 0 ? errno : 0;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return true;
+        if (got <= 0)
+            return false;
+        peer->heard = true;
+        if (!hear_buffer(net, peer)) {
+            *failed = EPROTO;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ out */
+
+/** Sends once, `most` bytes at most of buffer and tail. */
+static ssize_t send_most(const struct net_peer *peer, size_t most)
+{
+    struct iovec parts[2] = {
+        {(void *)(uintptr_t)(peer->out + peer->out_begin), peer->out_end - peer->out_begin},
+        {(void *)(uintptr_t)peer->out_tail, peer->out_tail_bytes},
+    };
+    if (parts[0].iov_len > most)
+        parts[0].iov_len = most;
+    if (parts[1].iov_len > most - parts[0].iov_len)
+        parts[1].iov_len = most - parts[0].iov_len;
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(peer->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/** The same until it is not interrupted: -1 and errno. */
+static ssize_t send_some(const struct net_peer *peer)
+{
+    const size_t all = peer->out_end - peer->out_begin + peer->out_tail_bytes;
+    ssize_t sent;
+    do {
+        const size_t most = allowed("net.send", all);
+        sent = most > 0 ? send_most(peer, most) : -1;
+    } while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+/** Counts what was sent. */
+static void advance(struct net_peer *peer, size_t sent)
+{
+    const size_t buffered = peer->out_end - peer->out_begin;
+    const size_t first = sent < buffered ? sent : buffered;
+    peer->out_begin += first;
+    if (peer->out_tail_bytes == 0)
+        return;
+    peer->out_tail += sent - first;
+    peer->out_tail_bytes -= sent - first;
+    if (peer->out_tail_bytes == 0 && peer->piece > 0 && peer->out_tail == peer->bytes + peer->piece)
+        peer->piece = 0;
+}
+
+bool coll_net_send(struct coll_net *net, struct net_peer *peer, int *failed)
+{
+    for (;;) {
+        if (peer->out_begin == peer->out_end && peer->out_tail_bytes == 0) {
+            peer->out_begin = peer->out_end = 0;
+            coll_net_collect(net, peer);
+            if (peer->out_end == 0)
+                return true;
+        }
+        const ssize_t sent = send_some(peer);
+        *failed = sent < 0 ? errno : 0;
+        if (sent < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK;
+        advance(peer, (size_t)sent);
+    }
+}

@@ -1,0 +1,190 @@
+// The blocks of groups, which peers find by the number of the room they lie in; and what peers
+// still need of any block when this rank wants to leave.
+
+#include "base/arena.h"
+#include "collectives/tcp/tcp_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t coll_net_copy_bytes(void)
+{
+    const size_t page = alignof(struct direct_block);
+    return (coll_direct_block_bytes(1) + page - 1) & ~(page - 1);
+}
+
+/** The room of this rank's block of a group; NET_ROOMS: it never came to have one. */
+static int room_of(const struct coll_net *net, const struct coll_comm *group)
+{
+    if (!group->link || !coll_direct_of(group)->blocks)
+        return NET_ROOMS;
+    int room = 1;
+    while (room < NET_ROOMS && net->rooms[room].block != coll_direct_own(group))
+        room++;
+    return room;
+}
+
+static size_t copies_bytes(const struct coll_comm *group)
+{
+    return (size_t)group->world * coll_net_copy_bytes();
+}
+
+zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t room,
+                                   struct base_error *error)
+{
+    void *copies = base_aligned_alloc(alignof(struct direct_block), copies_bytes(group));
+    if (!copies)
+        return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory for %zu bytes", group->name,
+                         copies_bytes(group));
+    memset(copies, 0, copies_bytes(group));
+    group->family->counters.memory_bytes += copies_bytes(group);
+    pthread_mutex_lock(&net->lock);
+    net->rooms[1 + room] = (struct net_room){.block = coll_direct_own(group),
+                                             .world = group->world,
+                                             .rank = group->rank,
+                                             .copies = copies};
+    // A group that was given up, as not all could make their part, has left its ranks there.
+    for (int rank = 0; rank < net->root->world; rank++)
+        net->peers[rank].told[1 + room] = (struct net_told){0};
+    for (int rank = 0; rank < group->world; rank++)
+        net->peers[group->root_ranks[rank]].told[1 + room] =
+            (struct net_told){.expected = rank != group->rank, .index = rank};
+    pthread_mutex_unlock(&net->lock);
+    return ZERO_OK;
+}
+
+void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank, size_t room)
+{
+    pthread_mutex_lock(&net->lock);
+    const int own = room_of(net, group);
+    struct net_peer *peer = &net->peers[group->root_ranks[rank]];
+    unsigned char *copies = net->rooms[own].copies;
+    struct direct_block *copy =
+        (struct direct_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
+    if (peer->seen[1 + room].copy) {
+        char message[COLL_MESSAGE_BYTES];
+        snprintf(message, sizeof message,
+                 "rank %d says that its part of a group is number %zu, which is another group's",
+                 peer->rank, room);
+        coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
+    }
+    peer->seen[1 + room] = (struct net_seen){.copy = copy, .room = own};
+    peer->told[own].copy = copy;
+    peer->meets |= UINT64_C(1) << room;
+    if (peer->left)
+        coll_net_see_off(net, peer, 1 + room);
+    coll_direct_group_meet(group, rank, copy);
+    pthread_mutex_unlock(&net->lock);
+    coll_net_tell(net);
+}
+
+/** Looks at a peer's block of a communicator no more. */
+static void turn_away(struct net_peer *peer, int own)
+{
+    peer->told[own].copy = NULL;
+    for (size_t room = 1; room < NET_ROOMS; room++) {
+        if (peer->seen[room].room != own || !peer->seen[room].copy)
+            continue;
+        peer->seen[room].copy = NULL;
+        peer->goes |= UINT64_C(1) << (room - 1);
+    }
+}
+
+void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
+                          void (*close)(struct coll_comm *group))
+{
+    pthread_mutex_lock(&net->lock);
+    const int own = room_of(net, group);
+    void *copies = own < NET_ROOMS ? net->rooms[own].copies : NULL;
+    close(group);
+    if (copies) {
+        for (int rank = 0; rank < group->world; rank++)
+            turn_away(&net->peers[group->root_ranks[rank]], own);
+        net->rooms[own].copies = NULL;
+        group->family->counters.memory_bytes -= copies_bytes(group);
+        base_free(copies);
+    }
+    pthread_mutex_unlock(&net->lock);
+    coll_net_tell(net);
+}
+
+/* ------------------------------------------------------------------ what peers still need */
+
+bool coll_net_reads(const struct net_room *room, const struct net_told *told,
+                    const struct direct_descriptor *posted)
+{
+    const struct coll_signature *signature = &posted->signature;
+    switch ((enum coll_kind)signature->kind) {
+    case COLL_ALL_GATHER:
+        return posted->source.bytes > 0;
+    case COLL_REDUCE_SCATTER:
+        return room->rank < signature->contributors;
+    case COLL_ALL_REDUCE_BULK:
+        return signature->bytes > 0;
+    case COLL_BROADCAST_BULK:
+        return room->rank == signature->root;
+    case COLL_ALL_TO_ALL:
+        return coll_direct_table(room->block, room->world,
+                                 posted->target.at % DIRECT_TABLES)[told->index]
+                   .count > 0;
+    default:
+        return false;
+    }
+}
+
+/** Whether a peer has not read all that it needs of this rank. */
+static bool needs(const struct coll_net *net, const struct net_peer *peer, size_t number)
+{
+    const struct net_room *room = &net->rooms[number];
+    const struct net_told *told = &peer->told[number];
+    if (!told->expected)
+        return false;
+    const uint64_t posted = atomic_load(&room->block->posted);
+    const uint64_t letters = atomic_load(&room->block->mail[told->index].posted);
+    if (!told->meets)
+        return posted > 0 || letters > 0;
+    const uint64_t kept = posted > DIRECT_RING ? posted - DIRECT_RING : 0;
+    uint64_t sequence = told->peer_consumed > kept ? told->peer_consumed : kept;
+    for (; sequence < posted; sequence++)
+        if (coll_net_reads(room, told, &room->block->ring[sequence % DIRECT_RING]))
+            return true;
+    return letters > told->peer_received;
+}
+
+static bool anyone_needs(const struct coll_net *net)
+{
+    for (int rank = 0; rank < net->root->world; rank++) {
+        const struct net_peer *peer = &net->peers[rank];
+        for (size_t number = 0; net_listens(peer) && number < NET_ROOMS; number++)
+            if (needs(net, peer, number))
+                return true;
+    }
+    return false;
+}
+
+static void retire(struct coll_net *net)
+{
+    coll_direct_forget_wishes(net->root);
+    pthread_mutex_lock(&net->lock);
+    for (int rank = 0; rank < net->root->world; rank++)
+        net->peers[rank].retires = true;
+    pthread_mutex_unlock(&net->lock);
+    coll_net_tell(net);
+}
+
+void coll_net_linger(struct coll_net *net, uint64_t timeout_ns)
+{
+    const uint64_t most_ns = UINT64_C(10000000);
+    struct coll_clock clock = {0};
+    bool needed = true;
+    retire(net);
+    while (needed && coll_failed(net->root) == ZERO_OK && coll_waited(&clock) < timeout_ns) {
+        coll_direct_sleep_begin(net->root);
+        pthread_mutex_lock(&net->lock);
+        needed = anyone_needs(net);
+        pthread_mutex_unlock(&net->lock);
+        if (needed)
+            coll_direct_sleep(net->root, most_ns);
+    }
+    coll_direct_sleep_end(net->root);
+}

@@ -1,0 +1,201 @@
+/**
+ * collectives/tcp/tcp_internal.h: what the files of the network share. Everything is guarded by
+ * net->lock, but for what says so.
+ */
+#ifndef COLLECTIVES_TCP_TCP_INTERNAL_H
+#define COLLECTIVES_TCP_TCP_INTERNAL_H
+
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/tcp/tcp.h"
+#include "collectives/tcp/tcp_wire.h"
+
+#include <pthread.h>
+
+enum {
+    NET_ROOMS = 1 + COLL_GROUPS_MAX,
+    NET_BUFFER = 4096, /**< of each direction of a connection: some frames without their tails */
+};
+
+/** How long ranks wait for each other's word of a failure: longer than one may be without a
+ * processor, or suspended for a moment. */
+static const uint64_t net_patience_ns = UINT64_C(2000000000);
+
+/** One of this rank's blocks. */
+struct net_room {
+    struct direct_block *block; /**< NULL: there was none yet */
+    int world;
+    int rank;     /**< this one's, there */
+    void *copies; /**< of the others' blocks in the same communicator, while it is open */
+};
+
+/** What a peer was told of one of this rank's blocks. */
+struct net_told {
+    bool expected; /**< it is one of the block's ranks and not gone */
+    bool meets;    /**< and looks at it */
+    int index;     /**< its rank there */
+    struct direct_block
+        *copy; /**< of its block in the same communicator, while that is open here */
+    uint64_t operations, consumed, written, letters, received;
+    uint64_t peer_consumed, peer_received; /**< its own counters there */
+};
+
+/** What this rank has of one of a peer's blocks. */
+struct net_seen {
+    struct direct_block *copy; /**< NULL: it does not look at it (any more) */
+    int room;                  /**< this rank's block in the same communicator; -1: it never did */
+};
+
+/** A small arena. Those of the others are its peers' bytes. */
+struct net_show {
+    const struct coll_arena *arena;
+    size_t parts;         /**< that it has here */
+    unsigned char *bytes; /**< what this rank shows, */
+    uint32_t *versions;   /**< of every part, */
+    uint32_t *told;       /**< and of every rank and part what it was sent */
+    struct net_show *next;
+};
+
+struct net_peer {
+    int rank;
+    int socket;           /**< -1: this rank itself, or closed */
+    bool left;            /**< it has said so */
+    bool lost;            /**< its connection is of no use any more */
+    bool done;            /**< it was told that this rank leaves, and nothing is sent any more */
+    bool ended;           /**< nor comes anything */
+    bool shut;            /**< the peer was shown the end of what is sent */
+    bool heard;           /**< something, since the last tick */
+    bool beat;            /**< it is to get one */
+    bool retires;         /**< it is to be told that this rank reads nothing more */
+    uint64_t silent;      /**< ticks */
+    uint64_t meets, goes; /**< rooms of the peer, a bit each, of which it is to be told so */
+    uint64_t noted;       /**< stamp of the note that it was told, */
+    bool poisoned;        /**< and whether of the failure; */
+    bool confirmed;       /**< whether it has told of one itself */
+    bool polled;          /**< its socket is watched for room */
+    size_t rooms;         /**< that it has met are below this number */
+    struct net_told told[NET_ROOMS];
+    struct net_seen seen[NET_ROOMS];
+    size_t piece;         /**< bytes of the piece that it is to get; 0: none */
+    unsigned char *bytes; /**< that */
+
+    unsigned char in[NET_BUFFER]; /**< what came and was not yet looked at: */
+    size_t in_begin, in_end;
+    struct net_header open; /**< whose tail is coming, */
+    uint64_t sequence;      /**< of an operation, */
+    int slot;               /**< where it belongs, */
+    size_t tail_at, tail; /**< how much of it has come, and how much there is; 0: none is coming */
+
+    unsigned char out[NET_BUFFER]; /**< what is being sent: */
+    size_t out_begin, out_end;
+    const unsigned char *out_tail; /**< and behind it */
+    size_t out_tail_bytes;
+};
+
+/** A failure that is not yet the family's; result 0: none. */
+struct net_failure {
+    zero_result result;
+    char message[COLL_MESSAGE_BYTES];
+};
+
+enum net_phase { NET_WORKING, NET_LEAVING };
+
+struct coll_net {
+    struct coll_comm *root;
+    pthread_mutex_t lock;
+    pthread_t thread;
+    struct net_peer *peers;         /**< of every rank */
+    char (*hosts)[BOOT_HOST_BYTES]; /**< the same */
+    unsigned char *pieces;          /**< the same: a slice each */
+    size_t slice;                   /**< the most bytes of a piece */
+    struct net_room rooms[NET_ROOMS];
+    struct net_show *shows;
+    struct net_failure first;  /**< that this rank has heard of, and tells the others, */
+    struct net_failure chosen; /**< and what is to be the family's here: what was told by */
+    int chosen_from;           /**< the lowest rank */
+    uint64_t choose_by_ns;
+    uint64_t timeout_ns; /**< of any wait */
+    uint64_t tick_ns, stall_ns, next_tick_ns;
+    int epoll, bell;         /**< and what interrupts its wait: an eventfd */
+    _Atomic uint32_t kicked; /**< any thread: the bell rings */
+    _Atomic uint32_t phase;  /**< any thread: enum net_phase */
+};
+
+/** Whether anything can still be sent to a peer. */
+static inline bool net_listens(const struct net_peer *peer)
+{
+    return peer->socket >= 0 && !peer->left && !peer->lost && !peer->done;
+}
+
+/* ------------------------------------------------------------------ tcp_failure.c */
+
+/** A failure that rank `from` tells of, or this one has noticed. */
+void coll_net_fail(struct coll_net *net, int from, zero_result result, const char *message);
+
+/** What the others are told of it; NULL: there is none. */
+const struct net_failure *coll_net_failure(struct coll_net *net);
+
+/** Makes it the family's when it is time to; returns how long that still takes, UINT64_MAX if there
+ * is none to come. */
+uint64_t coll_net_settle(struct coll_net *net);
+
+/* ------------------------------------------------------------------ tcp_connection.c */
+
+/** Reads and hears what has come, or of very much a part. False: the connection has ended, or
+ * is broken (*failed: errno, 0 at its orderly end, EPROTO after nonsense, which is poison already).
+ */
+bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed);
+
+/** Sends what the peer is to be told, as far as there is room for it. False: the connection is
+ * broken. */
+bool coll_net_send(struct coll_net *net, struct net_peer *peer, int *failed);
+
+/* ------------------------------------------------------------------ tcp_tx.c */
+
+/** Fills peer->out, which is empty, with what the peer was not told yet. */
+void coll_net_collect(struct coll_net *net, struct net_peer *peer);
+
+/** Adds a frame without a tail. False: there is no room. */
+bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed);
+
+/* ------------------------------------------------------------------ tcp_show.c */
+
+/** Those that are left, without the lock. */
+void coll_net_free_shows(struct coll_net *net);
+
+bool coll_net_collect_shows(const struct coll_net *net, struct net_peer *peer);
+bool coll_net_hear_shown(const struct coll_net *net, const struct net_peer *peer,
+                         const struct net_shown *shown);
+
+/* ------------------------------------------------------------------ tcp_rx.c */
+
+/** Bytes of a type's fixed part, SIZE_MAX if there is no such type. */
+size_t coll_net_fixed_bytes(uint32_t type);
+
+/** Hears a header and its fixed part. False: it is nonsense. peer->tail says whether more is to
+ * come. */
+bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                   const union net_fixed *fixed);
+
+/** A peer has left the communicator of a block of its own, or the root. */
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room);
+
+/** Where the tail of peer->open belongs; NULL: nowhere. */
+unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);
+
+/** The tail is there. */
+void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer);
+
+/* ------------------------------------------------------------------ tcp_group.c */
+
+/** Bytes from one copy of a block to the next. */
+size_t coll_net_copy_bytes(void);
+
+/** Whether a peer reads what this rank has posted in a block for an operation, but for what was
+ * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
+ * not show in what was posted. Such a peer may make this rank linger until it has made the call;
+ * and the source may be gone before it has, so that it asks for nothing is the one thing that is
+ * believed of a peer. */
+bool coll_net_reads(const struct net_room *room, const struct net_told *told,
+                    const struct direct_descriptor *posted);
+
+#endif

@@ -1,0 +1,316 @@
+// What peers have said. Nothing of it is believed: what does not fit what both sides know is an
+// error, and nothing is written but into copies, at places that are checked.
+
+#include "collectives/tcp/tcp_internal.h"
+
+#include <string.h>
+
+size_t coll_net_fixed_bytes(uint32_t type)
+{
+    static const size_t bytes[NET_TYPES] = {
+        [0] = SIZE_MAX,
+        [NET_OPERATION] = sizeof(struct net_operation),
+        [NET_COUNTERS] = sizeof(struct net_counters),
+        [NET_LETTER] = sizeof(struct net_letter),
+        [NET_RECEIVED] = sizeof(struct net_received),
+        [NET_NOTE] = sizeof(struct net_note),
+        [NET_POISON] = sizeof(struct net_poison),
+        [NET_ASK] = sizeof(struct net_ask),
+        [NET_SHOWN] = sizeof(struct net_shown),
+    };
+    return type < NET_TYPES ? bytes[type] : SIZE_MAX;
+}
+
+/** A place in another host's memory: nothing of this one is to be found by it. */
+static struct direct_place elsewhere(const struct direct_place *place)
+{
+    return (struct direct_place){place->at, place->bytes, DIRECT_PRIVATE};
+}
+
+/* ------------------------------------------------------------------ a peer's blocks */
+
+static bool tail_fits(const struct net_operation *operation, size_t tail)
+{
+    const uint32_t kind = operation->signature.kind;
+    return tail == 0 || (coll_kind_is_small(kind) && tail <= COLL_SMALL_BYTES &&
+                         tail == operation->signature.bytes);
+}
+
+/** An operation is there with its tail: from now on its peer has posted it. */
+static void post(const struct net_peer *peer, uint32_t room)
+{
+    struct direct_block *copy = peer->seen[room].copy;
+    if (!copy)
+        return;
+    atomic_store_explicit(&copy->ring[peer->sequence % DIRECT_RING].posted, peer->sequence + 1,
+                          memory_order_release);
+    atomic_store_explicit(&copy->posted, peer->sequence + 1, memory_order_release);
+}
+
+static bool hear_operation(struct coll_net *net, struct net_peer *peer,
+                           const struct net_header *header, const struct net_operation *operation)
+{
+    const size_t tail = header->bytes - sizeof *operation;
+    const struct net_seen *seen = &peer->seen[header->room];
+    const uint64_t sequence = operation->sequence;
+    if (!tail_fits(operation, tail))
+        return false;
+    peer->sequence = sequence;
+    peer->slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
+    if (!seen->copy)
+        return true;
+    const struct direct_block *own = net->rooms[seen->room].block;
+    if (sequence != atomic_load(&seen->copy->posted) ||
+        (sequence >= DIRECT_RING && atomic_load(&own->consumed) <= sequence - DIRECT_RING))
+        return false;
+    struct direct_descriptor *posted = &seen->copy->ring[sequence % DIRECT_RING];
+    posted->history = operation->history;
+    posted->source = elsewhere(&operation->source);
+    posted->target = elsewhere(&operation->target);
+    posted->signature = operation->signature;
+    coll_signature_end(&posted->signature);
+    memcpy(posted->bytes, operation->bytes, sizeof posted->bytes);
+    if (operation->signature.kind == COLL_ALL_TO_ALL)
+        *coll_direct_table(seen->copy, 1, operation->target.at % DIRECT_TABLES) = operation->sent;
+    if (tail == 0)
+        post(peer, header->room);
+    return true;
+}
+
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room)
+{
+    struct direct_block *copy = peer->seen[room].copy;
+    if (!copy)
+        return;
+    // Nothing more is sent about this communicator that it would look at.
+    atomic_store_explicit(&copy->told, DIRECT_GONE, memory_order_release);
+    // Who leaves because of a failure is not to be seen to before the failure is.
+    if (net->chosen.result == 0)
+        atomic_store(&copy->consumed, DIRECT_GONE);
+}
+
+static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
+                          const struct net_header *header, const struct net_counters *counters)
+{
+    const struct net_seen *seen = &peer->seen[header->room];
+    struct net_told *told = &peer->told[seen->room];
+    const bool gone = counters->consumed == DIRECT_GONE;
+    // A peer counts nothing of a communicator that it has not met: this is of the one before.
+    if (told->meets && counters->consumed < told->peer_consumed)
+        return false;
+    if (told->meets)
+        told->peer_consumed = counters->consumed;
+    peer->left |= gone && header->room == 0;
+    if (!seen->copy)
+        return true;
+    if ((!gone && counters->consumed > atomic_load(&seen->copy->posted)) ||
+        counters->written < atomic_load(&seen->copy->written))
+        return false;
+    atomic_store_explicit(&seen->copy->written, counters->written, memory_order_release);
+    if (!gone)
+        atomic_store(&seen->copy->consumed, counters->consumed);
+    // From who leaves the root nothing comes of groups any more, of which it may have said nothing.
+    const size_t last = peer->left ? NET_ROOMS - 1 : header->room;
+    for (size_t room = header->room; gone && room <= last; room++)
+        coll_net_see_off(net, peer, room);
+    return true;
+}
+
+static bool hear_letter(struct coll_net *net, struct net_peer *peer,
+                        const struct net_header *header, const struct net_letter *letter)
+{
+    const struct net_seen *seen = &peer->seen[header->room];
+    if (!seen->copy)
+        return true;
+    const struct direct_mail *own =
+        &net->rooms[seen->room].block->mail[peer->told[seen->room].index];
+    struct direct_mail *mail = &seen->copy->mail[0];
+    if (letter->number != atomic_load(&mail->posted) ||
+        letter->number - atomic_load(&own->received) >= DIRECT_LETTERS)
+        return false;
+    struct direct_letter *place = &mail->letters[letter->number % DIRECT_LETTERS];
+    *place = letter->letter;
+    place->source = elsewhere(&letter->letter.source);
+    coll_signature_end(&place->signature);
+    atomic_store(&mail->posted, letter->number + 1);
+    return true;
+}
+
+static bool hear_received(struct coll_net *net, struct net_peer *peer,
+                          const struct net_header *header, const struct net_received *received)
+{
+    const struct net_seen *seen = &peer->seen[header->room];
+    struct net_told *told = &peer->told[seen->room];
+    const struct direct_block *own = net->rooms[seen->room].block;
+    if (received->received < told->peer_received ||
+        (own && received->received > atomic_load(&own->mail[told->index].posted)))
+        return false;
+    told->peer_received = received->received;
+    if (seen->copy)
+        atomic_store(&seen->copy->mail[0].received, received->received);
+    return true;
+}
+
+/** As its owner writes it: odd before and even after. */
+static bool hear_note(const struct net_peer *peer, const struct net_note *heard)
+{
+    struct direct_note *note = &peer->seen[0].copy->note;
+    atomic_store_explicit(&note->stamp, heard->stamp | 1, memory_order_relaxed);
+    for (size_t i = 0; i < DIRECT_NOTE_WORDS; i++)
+        atomic_store_explicit(&note->words[i], heard->words[i], memory_order_release);
+    atomic_store_explicit(&note->stamp, heard->stamp, memory_order_release);
+    return heard->stamp % 2 == 0;
+}
+
+static bool hear_poison(struct coll_net *net, const struct net_peer *peer,
+                        const struct net_poison *poison)
+{
+    char message[COLL_MESSAGE_BYTES];
+    memcpy(message, poison->message, sizeof message);
+    message[sizeof message - 1] = '\0';
+    const zero_result result = base_failure_of(poison->result, ZERO_OK);
+    if (result == ZERO_OK)
+        return false;
+    coll_net_fail(net, peer->rank, result, message);
+    return true;
+}
+
+/* ------------------------------------------------------------------ this rank's blocks */
+
+static bool lies_in(const struct direct_place *place, const struct net_ask *ask)
+{
+    return ask->address >= place->at && ask->address - place->at <= place->bytes &&
+           ask->bytes <= place->bytes - (ask->address - place->at);
+}
+
+/** Whether a peer may have these bytes: this rank has posted them, and waits for it. */
+static bool may_have(const struct net_room *room, const struct net_told *told,
+                     const struct net_ask *ask)
+{
+    if (ask->message) {
+        const struct direct_mail *mail = &room->block->mail[told->index];
+        const uint64_t posted = atomic_load(&mail->posted);
+        return ask->sequence < posted && posted - ask->sequence <= DIRECT_LETTERS &&
+               lies_in(&mail->letters[ask->sequence % DIRECT_LETTERS].source, ask);
+    }
+    const struct direct_descriptor *posted = &room->block->ring[ask->sequence % DIRECT_RING];
+    return ask->sequence >= told->peer_consumed &&
+           atomic_load(&posted->posted) == ask->sequence + 1 &&
+           coll_net_reads(room, told, posted) &&
+           (lies_in(&posted->source, ask) || lies_in(&posted->target, ask));
+}
+
+/** The piece is copied at once: what comes after it may be that the peer needs it no more. */
+static bool hear_ask(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                     const struct net_ask *ask)
+{
+    const struct net_told *told = &peer->told[header->room];
+    if (!told->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
+        return false;
+    if (!may_have(&net->rooms[header->room], told, ask))
+        return false;
+    // After a failure the program may have taken its memory back: coll_net_withdraw().
+    if (coll_failed(net->root) != ZERO_OK)
+        return true;
+    memcpy(peer->bytes, (const void *)(uintptr_t)ask->address, ask->bytes);
+    peer->piece = ask->bytes;
+    return true;
+}
+
+static bool hear_meet(const struct coll_net *net, struct net_peer *peer,
+                      const struct net_header *header)
+{
+    struct net_told *told = &peer->told[header->room];
+    const struct net_room *room = &net->rooms[header->room];
+    if (header->room == 0 || !room->block || !told->expected || told->meets)
+        return false;
+    told->meets = true;
+    if (peer->rooms <= header->room)
+        peer->rooms = header->room + 1U;
+    return true;
+}
+
+static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
+                      const struct net_header *header)
+{
+    struct net_told *told = &peer->told[header->room];
+    if (!told->meets || !told->expected)
+        return false;
+    told->expected = false;
+    if (header->room == 0) // it is told of the rest, and leaves later
+        return true;
+    told->meets = false;
+    atomic_fetch_add(&net->rooms[header->room].block->gone, 1);
+    return true;
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
+{
+    if (peer->open.type == NET_PIECE)
+        return coll_direct_wished(net->root, peer->rank, peer->tail);
+    struct direct_block *copy = peer->seen[peer->open.room].copy;
+    return copy ? copy->slots[peer->slot] : NULL;
+}
+
+void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer)
+{
+    if (peer->open.type == NET_PIECE)
+        coll_direct_grant(net->root, peer->rank, true);
+    else
+        post(peer, peer->open.room);
+}
+
+static bool has_tail(uint32_t type)
+{
+    return type == NET_OPERATION || type == NET_PIECE;
+}
+
+/** Whether a frame is about one of the sender's blocks, which it was asked for. */
+static bool is_about_sender(uint32_t type)
+{
+    return type == NET_OPERATION || type == NET_COUNTERS || type == NET_LETTER ||
+           type == NET_RECEIVED;
+}
+
+bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                   const union net_fixed *fixed)
+{
+    const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
+    if (header->room >= NET_ROOMS || peer->left || (tail > 0 && !has_tail(header->type)) ||
+        (is_about_sender(header->type) && peer->seen[header->room].room < 0))
+        return false;
+    peer->open = *header;
+    peer->tail = tail;
+    peer->tail_at = 0;
+    switch ((enum net_type)header->type) {
+    case NET_OPERATION:
+        return hear_operation(net, peer, header, &fixed->operation);
+    case NET_COUNTERS:
+        return hear_counters(net, peer, header, &fixed->counters);
+    case NET_LETTER:
+        return hear_letter(net, peer, header, &fixed->letter);
+    case NET_RECEIVED:
+        return hear_received(net, peer, header, &fixed->received);
+    case NET_NOTE:
+        return hear_note(peer, &fixed->note);
+    case NET_POISON:
+        return hear_poison(net, peer, &fixed->poison);
+    case NET_ASK:
+        return hear_ask(net, peer, header, &fixed->ask);
+    case NET_PIECE:
+        return tail > 0 && coll_direct_wished(net->root, peer->rank, tail) != NULL;
+    case NET_MEET:
+        return hear_meet(net, peer, header);
+    case NET_GONE:
+        return hear_gone(net, peer, header);
+    case NET_SHOWN:
+        return coll_net_hear_shown(net, peer, &fixed->shown);
+    case NET_BEAT:
+        return true;
+    case NET_TYPES:
+        break;
+    }
+    return false;
+}

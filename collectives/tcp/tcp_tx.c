@@ -1,0 +1,240 @@
+// What a peer is to be told: the difference between this rank's blocks and what it was told of
+// them. In this order, which is that of the stores in a block that is seen: what was posted before
+// the counters, the counters before the failure, and that this rank has left at the very end.
+
+#include "collectives/tcp/tcp_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/** Adds a frame, of whose bytes `tail` come behind the buffer. False: there is no room. */
+static bool put(struct net_peer *peer, enum net_type type, size_t room, const void *fixed,
+                size_t tail)
+{
+    const size_t bytes = coll_net_fixed_bytes(type);
+    const struct net_header header = {(uint32_t)(bytes + tail), (uint16_t)type, (uint16_t)room};
+    if (peer->out_tail_bytes > 0 || sizeof peer->out - peer->out_end < sizeof header + bytes)
+        return false;
+    memcpy(peer->out + peer->out_end, &header, sizeof header);
+    if (fixed)
+        memcpy(peer->out + peer->out_end + sizeof header, fixed, bytes);
+    peer->out_end += sizeof header + bytes;
+    return true;
+}
+
+bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed)
+{
+    return put(peer, type, 0, fixed, 0);
+}
+
+/** The same with its tail, which stays as it is until it is sent. */
+static bool put_tail(struct net_peer *peer, enum net_type type, size_t room, const void *fixed,
+                     const unsigned char *tail, size_t tail_bytes)
+{
+    if (!put(peer, type, room, fixed, tail_bytes))
+        return false;
+    peer->out_tail = tail;
+    peer->out_tail_bytes = tail_bytes;
+    return true;
+}
+
+/* ------------------------------------------------------------------ operations */
+
+/** Bytes of a small operation that are in a slot, for others to read. */
+static size_t slot_bytes(const struct net_room *room, const struct coll_signature *signature)
+{
+    const bool small = coll_kind_is_small(signature->kind);
+    const bool gives = signature->kind != COLL_BROADCAST || signature->root == room->rank;
+    return small && gives && signature->bytes > DIRECT_INLINE ? signature->bytes : 0;
+}
+
+static bool put_operation(const struct coll_net *net, struct net_peer *peer, size_t number)
+{
+    const struct net_room *room = &net->rooms[number];
+    struct net_told *told = &peer->told[number];
+    const struct direct_descriptor *posted = &room->block->ring[told->operations % DIRECT_RING];
+    struct net_operation operation = {.sequence = told->operations,
+                                      .history = posted->history,
+                                      .source = posted->source,
+                                      .target = posted->target,
+                                      .signature = posted->signature};
+    memcpy(operation.bytes, posted->bytes, sizeof operation.bytes);
+    if (posted->signature.kind == COLL_ALL_TO_ALL)
+        operation.sent = coll_direct_table(room->block, room->world,
+                                           posted->target.at % DIRECT_TABLES)[told->index];
+    if (!put_tail(peer, NET_OPERATION, number, &operation,
+                  room->block->slots[posted->source.at % COLL_SMALL_SLOTS],
+                  slot_bytes(room, &posted->signature)))
+        return false;
+    told->operations++;
+    return true;
+}
+
+/** What this rank has posted, and then how far it is; a group's or the root's. */
+static bool collect_room(const struct coll_net *net, struct net_peer *peer, size_t number)
+{
+    const struct net_room *room = &net->rooms[number];
+    struct net_told *told = &peer->told[number];
+    struct direct_mail *mail = &room->block->mail[told->index];
+    // What was stored before these counters is told before them.
+    const uint64_t consumed = atomic_load(&room->block->consumed);
+    const uint64_t written = atomic_load(&room->block->written);
+    const uint64_t received = atomic_load(&mail->received);
+    while (told->operations < atomic_load(&room->block->posted))
+        if (!put_operation(net, peer, number))
+            return false;
+    while (told->letters < atomic_load(&mail->posted)) {
+        const struct net_letter letter = {told->letters,
+                                          mail->letters[told->letters % DIRECT_LETTERS]};
+        if (!put(peer, NET_LETTER, number, &letter, 0))
+            return false;
+        told->letters++;
+    }
+    if (told->received != received) {
+        if (!put(peer, NET_RECEIVED, number, &(struct net_received){received}, 0))
+            return false;
+        told->received = received;
+    }
+    // That this rank leaves a group comes after the failure for which it does, and that it leaves
+    // the root at the very end.
+    const bool failed = coll_failed(net->root) != ZERO_OK && !peer->poisoned;
+    if ((consumed == DIRECT_GONE && (number == 0 || failed)) ||
+        (told->consumed == consumed && told->written == written))
+        return true;
+    if (!put(peer, NET_COUNTERS, number, &(struct net_counters){consumed, written}, 0))
+        return false;
+    told->consumed = consumed;
+    told->written = written;
+    return true;
+}
+
+static bool collect_rooms(const struct coll_net *net, struct net_peer *peer)
+{
+    for (size_t number = 0; number < peer->rooms; number++) {
+        struct net_told *told = &peer->told[number];
+        if (!told->meets)
+            continue;
+        const bool all = collect_room(net, peer, number);
+        if (told->copy && told->peer_consumed != DIRECT_GONE)
+            atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
+        if (!all)
+            return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+/** Tells a peer of rooms of its own, and forgets that it is to. */
+static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *rooms)
+{
+    for (size_t room = 0; *rooms != 0 && room < COLL_GROUPS_MAX; room++) {
+        const uint64_t bit = UINT64_C(1) << room;
+        if (!(*rooms & bit))
+            continue;
+        if (!put(peer, type, 1 + room, NULL, 0))
+            return false;
+        *rooms &= ~bit;
+    }
+    return true;
+}
+
+/** Tells what this rank has called last, if it is not about to say so. */
+static bool collect_note(const struct coll_net *net, struct net_peer *peer)
+{
+    const struct direct_note *note = &net->rooms[0].block->note;
+    struct net_note copy = {.stamp = atomic_load_explicit(&note->stamp, memory_order_acquire)};
+    if (copy.stamp == peer->noted || copy.stamp % 2 != 0)
+        return true;
+    for (size_t i = 0; i < DIRECT_NOTE_WORDS; i++)
+        copy.words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
+    if (atomic_load_explicit(&note->stamp, memory_order_relaxed) != copy.stamp)
+        return true;
+    if (!put(peer, NET_NOTE, 0, &copy, 0))
+        return false;
+    peer->noted = copy.stamp;
+    return true;
+}
+
+/** Tells that this rank, about to leave, reads nothing more of anybody: two that wait for each
+ * other to have read would do so in vain. */
+static bool collect_retirement(struct net_peer *peer)
+{
+    if (peer->retires && !put(peer, NET_GONE, 0, NULL, 0))
+        return false;
+    peer->retires = false;
+    return true;
+}
+
+static bool collect_poison(struct coll_net *net, struct net_peer *peer)
+{
+    const struct net_failure *failure = peer->poisoned ? NULL : coll_net_failure(net);
+    if (!failure)
+        return true;
+    struct net_poison poison = {.result = failure->result};
+    memcpy(poison.message, failure->message, sizeof poison.message);
+    peer->poisoned = put(peer, NET_POISON, 0, &poison, 0);
+    return peer->poisoned;
+}
+
+/** Asks for a piece. A wish that was taken is told at once: there is room for it. */
+static bool collect_wish(const struct coll_net *net, struct net_peer *peer)
+{
+    struct direct_wish wish;
+    size_t room = 0;
+    if (sizeof peer->out - peer->out_end < sizeof(struct net_header) + sizeof(struct net_ask) ||
+        peer->out_tail_bytes > 0)
+        return false;
+    if (!coll_direct_take_wish(net->root, peer->rank, &wish))
+        return true;
+    while (room < NET_ROOMS && peer->seen[room].copy != wish.block)
+        room++;
+    if (room == NET_ROOMS) {
+        coll_direct_grant(net->root, peer->rank, false); // of a group that was closed meanwhile
+        return true;
+    }
+    const struct net_ask ask = {wish.sequence, wish.address, wish.bytes, wish.message};
+    return put(peer, NET_ASK, room, &ask, 0);
+}
+
+static bool collect_end(const struct coll_net *net, struct net_peer *peer)
+{
+    if (atomic_load(&net->rooms[0].block->consumed) != DIRECT_GONE)
+        return true;
+    const struct net_counters gone = {DIRECT_GONE, atomic_load(&net->rooms[0].block->written)};
+    peer->done = put(peer, NET_COUNTERS, 0, &gone, 0);
+    return peer->done;
+}
+
+void coll_net_collect(struct coll_net *net, struct net_peer *peer)
+{
+    if (!net_listens(peer))
+        return;
+    if (!collect_note(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
+        !collect_rooms(net, peer) || !coll_net_collect_shows(net, peer) ||
+        !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
+        !collect_poison(net, peer) || !collect_wish(net, peer))
+        return;
+    if (peer->piece > 0 && !put_tail(peer, NET_PIECE, 0, NULL, peer->bytes, peer->piece))
+        return;
+    if (peer->beat && !put(peer, NET_BEAT, 0, NULL, 0))
+        return;
+    peer->beat = false;
+    collect_end(net, peer);
+}
+
+void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
+                     const char *message)
+{
+    const struct net_header header = {sizeof(struct net_poison), NET_POISON, 0};
+    struct net_poison poison = {.result = result};
+    unsigned char bytes[sizeof header + sizeof poison];
+    snprintf(poison.message, sizeof poison.message, "rank %d on %s: %s", rank, mesh->hosts[rank],
+             message);
+    memcpy(bytes, &header, sizeof header);
+    memcpy(bytes + sizeof header, &poison, sizeof poison);
+    for (int peer = 0; peer < mesh->world; peer++)
+        if (mesh->sockets[peer] >= 0)
+            send(mesh->sockets[peer], bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}

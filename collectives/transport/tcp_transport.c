@@ -1,0 +1,294 @@
+// Ranks that share no memory: processes of several hosts. Blocks lie in a rank's own memory, and
+// tcp/ keeps copies of them on the others. What other ranks read of this one is freed when none
+// of them needs it any more: leaving waits for that.
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "collectives/host/host.h"
+#include "collectives/rendezvous/mesh.h"
+#include "collectives/tcp/tcp.h"
+#include "collectives/transport/retained_memory.h"
+
+#include <unistd.h>
+
+struct tcp {
+    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct coll_net *net;
+    pid_t process;          /**< that has opened it */
+    bool started;           /**< its thread is there */
+    struct coll_kept *kept; /**< memory until the root is closed */
+};
+
+static struct tcp *of(const struct coll_comm *comm)
+{
+    return comm->family->root->link;
+}
+
+/** A child made by fork() that closes has no thread, may find the network locked for ever, and its
+ * parent doesn't leave. */
+static bool is_ours(const struct coll_comm *comm)
+{
+    return of(comm)->process == getpid();
+}
+
+/* ------------------------------------------------------------------ memory */
+
+/** Zeroed and touched; NULL for 0 bytes and after an error. */
+static zero_result keep_memory(const struct coll_comm *comm, size_t bytes, void **memory,
+                               struct base_error *error)
+{
+    *memory = NULL;
+    struct coll_kept *kept;
+    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    if (result != ZERO_OK)
+        return result;
+    *memory = kept->memory;
+    kept->next = of(comm)->kept;
+    of(comm)->kept = kept;
+    return ZERO_OK;
+}
+
+static zero_result tcp_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                   struct base_error *error)
+{
+    return keep_memory(comm, arena->bytes, &arena->base, error);
+}
+
+static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *arena,
+                                   struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    arena->peers[comm->rank] = arena->base;
+    // Of small ones there are copies.
+    bool small = false;
+    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++) {
+        void *copy = NULL;
+        if (arena->peer_bytes[rank] > COLL_SHOWN_BYTES || arena->peer_bytes[rank] == 0)
+            continue;
+        small = true;
+        if (rank != comm->rank)
+            result = keep_memory(comm, arena->peer_bytes[rank], &copy, error);
+        if (rank != comm->rank)
+            arena->peers[rank] = copy;
+    }
+    return result == ZERO_OK && small ? coll_net_show_prepare(of(comm)->net, arena, error) : result;
+}
+
+static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
+{
+    coll_net_show(of(comm)->net, arena);
+}
+
+static void tcp_arena_free(struct coll_comm *comm, struct coll_arena *arena)
+{
+    // Its memory is kept until the root is closed.
+    if (is_ours(comm))
+        coll_net_show_forget(of(comm)->net, arena);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void tell(const struct coll_comm *comm)
+{
+    if (of(comm)->net)
+        coll_net_tell(of(comm)->net);
+}
+
+static size_t tcp_memory(int world)
+{
+    return coll_direct_memory(world, true) + coll_direct_bounce_bytes(world) +
+           coll_net_bytes(world);
+}
+
+/** Goes to work with the blocks that there are. The failure is this rank's copy of it, and nobody
+ * comes while a rank spins: what comes is brought by another thread. */
+static void join(struct coll_comm *comm)
+{
+    struct coll_family *family = comm->family;
+    coll_direct_join(comm);
+    family->poison = &coll_direct_own(comm)->poison;
+    family->spins = 4;
+    family->spin_ns = 0;
+    family->yields = 4;
+}
+
+/** Connects this rank with the others by a mesh, whose sockets it takes. They have met, and hear
+ * why if it cannot. */
+static zero_result connect_ranks(struct coll_comm *comm, const struct coll_config *config,
+                                 struct boot_mesh *mesh, struct base_error *error)
+{
+    struct tcp *tcp = comm->link;
+    struct base_error failure = {.result = ZERO_OK};
+    zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
+    if (result == ZERO_OK) {
+        join(comm);
+        result = coll_direct_private_join(comm, false, &failure);
+    }
+    if (result == ZERO_OK)
+        result = coll_net_start(tcp->net, mesh, &failure);
+    tcp->started = result == ZERO_OK;
+    if (result == ZERO_OK)
+        return ZERO_OK;
+    coll_net_refuse(mesh, comm->rank, result, failure.message);
+    return zero_fail(error, result, "%s", failure.message);
+}
+
+/** The same with ranks that are yet to be met. */
+static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *config,
+                              struct base_error *error)
+{
+    const struct boot_meeting meeting = {
+        .rank = config->rank,
+        .world = config->world,
+        .job = config->job,
+        .name = config->name,
+        .deadline_ns = base_clock_ns() + config->timeout_ns,
+        .log = config->log,
+        .remind_ns = config->remind_ns,
+        .asked = config->asked,
+    };
+    struct boot_mesh mesh;
+    zero_result result = boot_mesh_open(&mesh, &meeting, config->master, error);
+    if (result == ZERO_OK)
+        result = connect_ranks(comm, config, &mesh, error);
+    boot_mesh_close(&mesh);
+    return result;
+}
+
+static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *config,
+                            struct base_error *error)
+{
+    struct tcp *tcp = base_calloc(1, sizeof *tcp);
+    if (!tcp)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    comm->link = tcp;
+    tcp->process = getpid();
+    tcp->direct.tell = tell;
+    void *block = NULL;
+    zero_result result = coll_direct_init(&tcp->direct, comm, true, error);
+    if (result == ZERO_OK)
+        result = keep_memory(comm, coll_direct_block_bytes(comm->world), &block, error);
+    if (result != ZERO_OK)
+        return result;
+    tcp->direct.blocks[comm->rank] = block;
+    coll_direct_prepare(block);
+    if (!config->mesh && config->master)
+        return meet_ranks(comm, config, error);
+    if (!config->mesh || config->mesh->world != config->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "communicator %s: %d ranks by tcp need connections to all of them",
+                         comm->name, config->world);
+    return connect_ranks(comm, config, config->mesh, error);
+}
+
+void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_error *why)
+{
+    if (mesh->world > 0)
+        coll_net_refuse(mesh, rank, why->result, why->message);
+}
+
+static void tcp_leave(struct coll_comm *root)
+{
+    struct tcp *tcp = root->link;
+    if (!tcp || !tcp->started || !is_ours(root))
+        return;
+    coll_net_linger(tcp->net, root->family->timeout_ns);
+    coll_direct_leave(root);
+    coll_net_stop(tcp->net);
+}
+
+static void tcp_close(struct coll_comm *root)
+{
+    struct tcp *tcp = root->link;
+    if (!tcp)
+        return;
+    coll_net_free(tcp->net);
+    coll_direct_free(&tcp->direct, root);
+    coll_kept_free(&tcp->kept);
+    base_free(tcp);
+}
+
+static void tcp_withdraw(struct coll_comm *root)
+{
+    if (of(root)->net && is_ours(root))
+        coll_net_withdraw(of(root)->net);
+}
+
+static const char *tcp_host(const struct coll_comm *root, int rank)
+{
+    return coll_net_host(of(root)->net, rank);
+}
+
+static void tcp_sleep_begin(struct coll_comm *comm)
+{
+    // What this rank has called last, a receive perhaps, is told while it waits.
+    coll_direct_sleep_begin(comm);
+    coll_net_tell(of(comm)->net);
+}
+
+/* ------------------------------------------------------------------ groups */
+
+static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
+                            struct direct_block **block, struct base_error *error)
+{
+    (void)index;
+    void *memory = NULL;
+    const zero_result result = keep_memory(root, bytes, &memory, error);
+    *block = memory;
+    return result;
+}
+
+static zero_result tcp_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
+{
+    const zero_result result = coll_direct_group_prepare(comm, add_room, part, error);
+    return result == ZERO_OK ? coll_net_group_prepare(of(comm)->net, comm, *part, error) : result;
+}
+
+static void tcp_group_meet(struct coll_comm *comm, int rank, size_t part)
+{
+    if (rank == comm->rank)
+        coll_direct_group_meet(comm, rank, coll_direct_own(comm));
+    else
+        coll_net_group_meet(of(comm)->net, comm, rank, part);
+}
+
+static void close_link(struct coll_comm *comm)
+{
+    coll_direct_group_close(comm, is_ours(comm));
+}
+
+static void tcp_group_close(struct coll_comm *comm)
+{
+    if (is_ours(comm))
+        coll_net_group_close(of(comm)->net, comm, close_link);
+    else
+        close_link(comm);
+}
+
+const struct coll_transport coll_transport_tcp = {
+    .size = sizeof(struct coll_transport),
+    .name = "tcp",
+    .memory = tcp_memory,
+    .open = tcp_open,
+    .leave = tcp_leave,
+    .close = tcp_close,
+    .withdraw = tcp_withdraw,
+    .host = tcp_host,
+    .group_prepare = tcp_group_prepare,
+    .group_parts = COLL_GROUPS_MAX,
+    .group_meet = tcp_group_meet,
+    .group_close = tcp_group_close,
+    .arena_alloc = tcp_arena_alloc,
+    .arena_share = tcp_arena_share,
+    .arena_free = tcp_arena_free,
+    .arena_show = tcp_arena_show,
+    .start = coll_direct_start,
+    .progress = coll_direct_progress,
+    .drained = coll_direct_drained,
+    .presence = coll_direct_presence,
+    .last_call = coll_direct_last_call,
+    .wake = coll_direct_wake,
+    .sleep_begin = tcp_sleep_begin,
+    .sleep = coll_direct_sleep,
+    .sleep_end = coll_direct_sleep_end,
+};

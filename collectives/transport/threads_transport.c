@@ -1,0 +1,390 @@
+// Ranks that are threads of one process meet at a team. What peers may read (blocks, arenas) is
+// the meeting's, so that it lives until the last rank has left.
+
+#include "collectives/transport/threads_transport.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "base/reminder.h"
+#include "base/thread.h"
+#include "collectives/host/host.h"
+#include "collectives/transport/retained_memory.h"
+#include "collectives/transport/shared_arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/** One communicator's ranks; in the team's list from the first one's coming to the last one's
+ * leaving. Guarded by the team's mutex. */
+struct meeting {
+    char name[COLL_NAME_BYTES];
+    int present;                  /**< ranks that have come and not left */
+    bool complete;                /**< all have come */
+    struct direct_block **blocks; /**< of every rank that has come */
+    struct coll_kept *kept;
+    struct meeting *next;
+};
+
+struct coll_team {
+    int world;
+    pthread_mutex_t mutex;
+    pthread_cond_t complete; /**< some meeting is */
+    struct meeting *meetings;
+};
+
+struct threads {
+    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct coll_team *team;
+    bool team_owned;
+    struct meeting *meeting;
+    struct direct_block *block; /**< this rank's */
+};
+
+/* ------------------------------------------------------------------ teams */
+
+zero_result coll_team_create(struct coll_team **team, int world, struct base_error *error)
+{
+    *team = NULL;
+    if (world < 1)
+        return zero_fail(error, ZERO_E_INVALID, "a team of %d ranks", world);
+    struct coll_team *created = base_calloc(1, sizeof *created);
+    if (!created)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a team");
+    created->world = world;
+    pthread_mutex_init(&created->mutex, NULL);
+    base_cond_init(&created->complete);
+    *team = created;
+    return ZERO_OK;
+}
+
+void coll_team_free(struct coll_team *team)
+{
+    if (!team)
+        return;
+    pthread_cond_destroy(&team->complete);
+    pthread_mutex_destroy(&team->mutex);
+    base_free(team);
+}
+
+int coll_team_world(const struct coll_team *team)
+{
+    return team->world;
+}
+
+/* ------------------------------------------------------------------ meetings */
+
+/** The meeting of this name that is still to be completed, made if there is none; NULL without
+ * memory. */
+static struct meeting *find_meeting(struct coll_team *team, const char *name)
+{
+    for (struct meeting *meeting = team->meetings; meeting; meeting = meeting->next)
+        if (!meeting->complete && strcmp(meeting->name, name) == 0)
+            return meeting;
+    struct meeting *created = base_calloc(1, sizeof *created);
+    struct direct_block **blocks = base_calloc((size_t)team->world, sizeof(struct direct_block *));
+    if (!created || !blocks) {
+        base_free(created);
+        base_free(blocks);
+        return NULL;
+    }
+    snprintf(created->name, sizeof created->name, "%s", name);
+    created->blocks = blocks;
+    created->next = team->meetings;
+    team->meetings = created;
+    return created;
+}
+
+static void remove_meeting(struct coll_team *team, struct meeting *gone)
+{
+    struct meeting **link = &team->meetings;
+    while (*link != gone)
+        link = &(*link)->next;
+    *link = gone->next;
+    coll_kept_free(&gone->kept);
+    base_free(gone->blocks);
+    base_free(gone);
+}
+
+static void leave_meeting(struct coll_comm *comm)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    pthread_mutex_lock(&team->mutex);
+    struct meeting *meeting = threads->meeting;
+    if (!meeting->complete && meeting->blocks[comm->rank] == threads->block)
+        meeting->blocks[comm->rank] = NULL;
+    if (--meeting->present == 0)
+        remove_meeting(team, meeting);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+/** Memory that lives as long as the meeting; NULL for 0 bytes and after an error. */
+static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memory,
+                               struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    *memory = NULL;
+    struct coll_kept *kept;
+    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    if (result != ZERO_OK)
+        return result;
+    *memory = kept->memory;
+    pthread_mutex_lock(&threads->team->mutex);
+    kept->next = threads->meeting->kept;
+    threads->meeting->kept = kept;
+    pthread_mutex_unlock(&threads->team->mutex);
+    return ZERO_OK;
+}
+
+/** Takes this rank's place in the meeting of the communicator's name. */
+static zero_result come(struct coll_comm *comm, struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    zero_result result = ZERO_OK;
+    pthread_mutex_lock(&team->mutex);
+    struct meeting *meeting = find_meeting(team, comm->name);
+    if (!meeting) {
+        result = zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    } else {
+        meeting->present++;
+        threads->meeting = meeting;
+    }
+    pthread_mutex_unlock(&team->mutex);
+    return result;
+}
+
+static const char *missing_text(const struct coll_comm *comm, const struct meeting *meeting,
+                                struct base_numbers *missing)
+{
+    *missing = (struct base_numbers){.count = 0};
+    for (int rank = 0; rank < comm->world; rank++)
+        if (!meeting->blocks[rank])
+            base_numbers_add(missing, rank);
+    return base_numbers_text(missing, "rank");
+}
+
+static zero_result fail_incomplete(const struct coll_comm *comm, const struct meeting *meeting,
+                                   struct base_error *error)
+{
+    struct base_numbers missing;
+    return zero_fail(error, ZERO_E_TIMEOUT, "communicator %s: rank %d waited %.1f s for %s of %d",
+                     comm->name, comm->rank, (double)comm->family->timeout_ns * 1e-9,
+                     missing_text(comm, meeting, &missing), comm->world);
+}
+
+/** Waits until all ranks are there, or the time is over, and says meanwhile which are not. The
+ * team's mutex is this thread's, except while it waits and says so. */
+static void await_all(struct coll_comm *comm, struct meeting *meeting)
+{
+    struct coll_team *team = ((struct threads *)comm->link)->team;
+    struct base_reminder said = {.first_ns = comm->family->remind_ns};
+    const uint64_t begun = base_clock_ns(), timeout_ns = comm->family->timeout_ns;
+    for (uint64_t waited = 0; !meeting->complete && waited < timeout_ns;
+         waited = base_clock_ns() - begun) {
+        const uint64_t next = base_reminder_next(&said);
+        struct base_numbers missing;
+        if (base_reminder_due(&said, waited)) {
+            missing_text(comm, meeting, &missing);
+            pthread_mutex_unlock(&team->mutex);
+            base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
+                      "the ranks that open \"%s\" have waited %.0f s for %s of %d", comm->name,
+                      (double)waited * 1e-9, missing.text, comm->world);
+            pthread_mutex_lock(&team->mutex);
+        } else {
+            base_cond_wait_until(&team->complete, &team->mutex,
+                                 begun + (next < timeout_ns ? next : timeout_ns));
+        }
+    }
+}
+
+/** Shows the others this rank's block and waits for theirs. */
+static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
+{
+    struct threads *threads = comm->link;
+    struct coll_team *team = threads->team;
+    struct meeting *meeting = threads->meeting;
+    zero_result result = ZERO_OK;
+    pthread_mutex_lock(&team->mutex);
+    if (meeting->blocks[comm->rank]) {
+        result = zero_fail(error, ZERO_E_INVALID, "communicator %s: rank %d is there twice",
+                           comm->name, comm->rank);
+        goto out;
+    }
+    meeting->blocks[comm->rank] = threads->block;
+    meeting->complete = true;
+    for (int rank = 0; rank < comm->world; rank++)
+        meeting->complete &= meeting->blocks[rank] != NULL;
+    if (meeting->complete)
+        pthread_cond_broadcast(&team->complete);
+    await_all(comm, meeting);
+    if (!meeting->complete) {
+        result = fail_incomplete(comm, meeting, error);
+        goto out;
+    }
+    memcpy(threads->direct.blocks, meeting->blocks, (size_t)comm->world * sizeof *meeting->blocks);
+out:
+    pthread_mutex_unlock(&team->mutex);
+    return result;
+}
+
+/* ------------------------------------------------------------------ the transport */
+
+zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bool owned,
+                              struct base_error *error)
+{
+    struct threads *threads = base_calloc(1, sizeof *threads);
+    if (!threads) {
+        if (owned)
+            coll_team_free(team);
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    }
+    comm->link = threads;
+    threads->team = team;
+    threads->team_owned = owned;
+    zero_result result = coll_direct_init(&threads->direct, comm, false, error);
+    if (result == ZERO_OK)
+        result = come(comm, error);
+    void *block = NULL;
+    if (result == ZERO_OK)
+        result = keep_memory(comm, coll_direct_block_bytes(comm->world), &block, error);
+    if (result != ZERO_OK)
+        return result;
+    threads->block = block;
+    coll_direct_prepare(block);
+    result = meet_ranks(comm, error);
+    if (result == ZERO_OK)
+        coll_direct_join(comm);
+    return result;
+}
+
+void coll_threads_close(struct coll_comm *comm)
+{
+    struct threads *threads = comm->link;
+    if (!threads)
+        return;
+    if (comm->family->poison)
+        coll_direct_leave(comm);
+    if (threads->meeting)
+        leave_meeting(comm);
+    if (threads->team_owned)
+        coll_team_free(threads->team);
+    coll_direct_free(&threads->direct, comm);
+    base_free(threads);
+}
+
+zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                     struct base_error *error)
+{
+    return arena->shared ? coll_shared_create(comm, arena, error)
+                         : keep_memory(comm, arena->bytes, &arena->base, error);
+}
+
+/** Every rank maps rank 0's memory for itself, so that the last one to leave frees it. */
+static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
+                             struct base_error *error)
+{
+    int memory = arena->memory;
+    zero_result result = coll_broadcast(comm, &memory, sizeof memory, 0);
+    if (result != ZERO_OK)
+        return coll_state(comm, error);
+    if (comm->rank > 0) {
+        close(arena->memory);
+        arena->memory = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+        if (arena->memory < 0)
+            return zero_fail_errno(error, ZERO_E_NOMEM, errno,
+                                   "communicator %s: a descriptor for shared memory", comm->name);
+    }
+    return coll_shared_allocate(comm, arena, error);
+}
+
+zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,
+                                     struct base_error *error)
+{
+    if (arena->shared)
+        return share_one(comm, arena, error);
+    const zero_result result = coll_exchange(comm, &arena->base, sizeof arena->base, arena->peers);
+    return result == ZERO_OK ? ZERO_OK : coll_state(comm, error);
+}
+
+void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
+{
+    // The memory of an arena that is not shared is the meeting's: peers may still read it.
+    (void)comm;
+    if (arena->shared)
+        coll_shared_free(arena);
+}
+
+static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
+                            struct direct_block **block, struct base_error *error)
+{
+    (void)index;
+    void *memory = NULL;
+    const zero_result result = keep_memory(root, bytes, &memory, error);
+    *block = memory;
+    return result;
+}
+
+zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
+                                       struct base_error *error)
+{
+    size_t room;
+    const zero_result result = coll_direct_group_prepare(comm, add_room, &room, error);
+    if (result == ZERO_OK)
+        *part = (size_t)(uintptr_t)coll_direct_own(comm);
+    return result;
+}
+
+void coll_threads_group_meet(struct coll_comm *comm, int rank, size_t part)
+{
+    coll_direct_group_meet(comm, rank, (struct direct_block *)(uintptr_t)part);
+}
+
+void coll_threads_group_close(struct coll_comm *comm)
+{
+    coll_direct_group_close(comm, true);
+}
+
+size_t coll_threads_memory(int world)
+{
+    return coll_direct_memory(world, false);
+}
+
+static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
+                                struct base_error *error)
+{
+    if (!config->team || config->team->world != config->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "communicator %s: %d ranks as threads need a team of that size",
+                         comm->name, config->world);
+    return coll_threads_open(comm, config->team, false, error);
+}
+
+const struct coll_transport coll_transport_threads = {
+    .size = sizeof(struct coll_transport),
+    .name = "threads",
+    .memory = coll_threads_memory,
+    .open = threads_open,
+    .close = coll_threads_close,
+    .group_prepare = coll_threads_group_prepare,
+    .group_meet = coll_threads_group_meet,
+    .group_close = coll_threads_group_close,
+    .arena_alloc = coll_threads_arena_alloc,
+    .arena_share = coll_threads_arena_share,
+    .arena_populate = coll_shared_populate,
+    .arena_free = coll_threads_arena_free,
+    .start = coll_direct_start,
+    .progress = coll_direct_progress,
+    .drained = coll_direct_drained,
+    .presence = coll_direct_presence,
+    .last_call = coll_direct_last_call,
+    .wake = coll_direct_wake,
+    .sleep_begin = coll_direct_sleep_begin,
+    .sleep = coll_direct_sleep,
+    .sleep_end = coll_direct_sleep_end,
+};
