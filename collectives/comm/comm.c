@@ -26,7 +26,7 @@ static zero_result check_config(const struct coll_config *config, struct base_er
 }
 
 struct coll_comm *coll_comm_create(const struct coll_transport *transport,
-                                   struct coll_family *family, int rank, int world)
+                                   struct coll_comm_world *comm_world, int rank, int world)
 {
     struct coll_comm *comm = base_calloc(1, sizeof *comm);
     uint64_t *sends = base_calloc((size_t)world, sizeof *sends);
@@ -38,7 +38,7 @@ struct coll_comm *coll_comm_create(const struct coll_transport *transport,
         return NULL;
     }
     *comm = (struct coll_comm){.transport = transport,
-                               .family = family,
+                               .comm_world = comm_world,
                                .rank = rank,
                                .world = world,
                                .sends = sends,
@@ -59,43 +59,44 @@ void coll_comm_free(struct coll_comm *comm)
 /** Bytes of a root's own structures. */
 static size_t own_bytes(int world)
 {
-    return sizeof(struct coll_comm) + sizeof(struct coll_family) +
+    return sizeof(struct coll_comm) + sizeof(struct coll_comm_world) +
            2 * (size_t)world * sizeof(uint64_t);
 }
 
 /** Families of this process; those of a team's ranks are one. */
-static _Atomic int families;
+static _Atomic int comm_worlds;
 
 bool coll_is_alone(const struct coll_comm *comm)
 {
-    return !comm->family->comms->next && atomic_load_explicit(&families, memory_order_relaxed) < 2;
+    return !comm->comm_world->comms->next &&
+           atomic_load_explicit(&comm_worlds, memory_order_relaxed) < 2;
 }
 
-/** A root of a family of its own, not yet joined to anybody; NULL without memory. */
+/** A root of a comm world of its own, not yet joined to anybody; NULL without memory. */
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
 {
-    struct coll_family *family = base_calloc(1, sizeof *family);
-    struct coll_comm *root = coll_comm_create(transport, family, config->rank, config->world);
-    if (!root || !family || base_forked_watch()) {
+    struct coll_comm_world *comm_world = base_calloc(1, sizeof *comm_world);
+    struct coll_comm *root = coll_comm_create(transport, comm_world, config->rank, config->world);
+    if (!root || !comm_world || base_forked_watch()) {
         coll_comm_free(root);
-        base_free(family);
+        base_free(comm_world);
         return NULL;
     }
-    *family = (struct coll_family){.root = root,
-                                   .comms = root,
-                                   .thread = (int)gettid(),
-                                   .timeout_ns = config->timeout_ns,
-                                   .generation = base_generation(),
-                                   .remind_ns =
-                                       coll_first_reminder(config->remind_ns, config->timeout_ns),
-                                   .log = config->log,
-                                   .control = config->control,
-                                   .counters.memory_bytes = own_bytes(root->world)};
+    *comm_world = (struct coll_comm_world){
+        .root = root,
+        .comms = root,
+        .thread = (int)gettid(),
+        .timeout_ns = config->timeout_ns,
+        .generation = base_generation(),
+        .remind_ns = coll_first_reminder(config->remind_ns, config->timeout_ns),
+        .log = config->log,
+        .control = config->control,
+        .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
     if (root->rank == 0 || strcmp(transport->name, "threads") != 0) {
-        family->counted = true;
-        atomic_fetch_add_explicit(&families, 1, memory_order_relaxed);
+        comm_world->counted = true;
+        atomic_fetch_add_explicit(&comm_worlds, 1, memory_order_relaxed);
     }
     return root;
 }
@@ -114,7 +115,7 @@ zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
     struct coll_comm *opened = create_root(config, transport);
     if (!opened)
         return zero_fail(error, ZERO_E_NOMEM, "communicator: no memory for %zu bytes",
-                         sizeof(struct coll_comm) + sizeof(struct coll_family));
+                         sizeof(struct coll_comm) + sizeof(struct coll_comm_world));
     result = transport->open(opened, config, error);
     if (result != ZERO_OK) {
         coll_close(opened);
@@ -140,9 +141,9 @@ void coll_close(struct coll_comm *comm)
         comm->transport->leave(comm);
     coll_arenas_free(comm);
     comm->transport->close(comm);
-    if (comm->family->counted)
-        atomic_fetch_sub_explicit(&families, 1, memory_order_relaxed);
-    base_free(comm->family);
+    if (comm->comm_world->counted)
+        atomic_fetch_sub_explicit(&comm_worlds, 1, memory_order_relaxed);
+    base_free(comm->comm_world);
     coll_comm_free(comm);
 }
 
@@ -168,13 +169,13 @@ const char *coll_transport_name(const struct coll_comm *comm)
 
 const char *coll_host(const struct coll_comm *comm, int rank)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     return root->transport->host ? root->transport->host(root, coll_root_rank(comm, rank)) : "";
 }
 
 const char *coll_private_path(const struct coll_comm *comm)
 {
-    return comm->family->private_path;
+    return comm->comm_world->private_path;
 }
 
 size_t coll_memory_needed(const char *transport, int world)
@@ -185,5 +186,5 @@ size_t coll_memory_needed(const char *transport, int world)
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters)
 {
-    *counters = comm->family->counters;
+    *counters = comm->comm_world->counters;
 }

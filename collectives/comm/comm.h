@@ -116,12 +116,14 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
  * rank in comm); a negative colour joins none and gets *group == NULL. *Collective, ordered* over
  * comm. A group is a communicator of its own order of operations: ranks of different groups, or of
  * overlapping ones, need not agree on an order among them. All groups that come from one
- * coll_open() are a family: used by one thread at a time, any wait makes progress on all of them,
- * arenas serve all of them, and the first failure anywhere is the failure of every one.
+ * coll_open() are a comm world (a root communicator with all its groups): used by one thread at a
+ * time, any wait makes progress on all of them, arenas serve all of them, and the first failure
+ * anywhere is the failure of every one.
  *
- * Messages name ranks by their number in the family's first communicator, its root. coll_close() of
- * a group is local and leaves the others as they are; closing the root closes what is left of the
- * family; requests that were not drained are forgotten, and not to be waited for.
+ * Messages name ranks by their number in the comm world's first communicator, its root.
+ * coll_close() of a group is local and leaves the others as they are; closing the root closes what
+ * is left of the comm world; requests that were not drained are forgotten, and not to be waited
+ * for.
  *
  * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts
  * until all its ranks have left it), on all ranks: as before, unless the ranks could not tell each
@@ -139,10 +141,10 @@ int coll_root_rank(const struct coll_comm *comm, int rank);
  * Memory that peers can read without a copy; nobody but this rank writes it, except that the
  * result of an all-reduce is written by all ranks. *Collective, ordered* over the root; sizes may
  * differ between ranks and be 0. The pages are zero and already touched, huge from 2 MiB on where
- * the kernel grants them. Lives until the root is closed; *arena is owned by the family, NULL after
- * a failure. Sources anywhere else work too, more slowly: see coll_private_path(). ZERO_E_INVALID
- * (not the root, on every rank), ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the communicator is
- * as before, unless the ranks could not tell each other.
+ * the kernel grants them. Lives until the root is closed; *arena is owned by the comm world, NULL
+ * after a failure. Sources anywhere else work too, more slowly: see coll_private_path().
+ * ZERO_E_INVALID (not the root, on every rank), ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the
+ * communicator is as before, unless the ranks could not tell each other.
  */
 zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_arena **arena,
                               struct base_error *error);
@@ -208,13 +210,13 @@ struct coll_label {
     const char *name; /**< "h.4"; may be NULL */
 };
 
-/** Moves whatever can be moved now in the whole family, without waiting. *Local.* ZERO_OK or the
- * sticky failure. */
+/** Moves whatever can be moved now in the whole comm world, without waiting. *Local.* ZERO_OK or
+ * the sticky failure. */
 zero_result coll_progress(struct coll_comm *comm);
 
 /** Waits until the result of the request is complete on this rank. Peers may still read this
  * rank's source. *Local* (its partners need only have started it). Here and below the request may
- * be of any communicator of the family. */
+ * be of any communicator of the comm world. */
 zero_result coll_wait(struct coll_comm *comm, struct coll_request *request);
 
 /** Waits until the request is complete and no peer reads this rank's source any more; then the
@@ -263,9 +265,9 @@ zero_dtype coll_accumulator_dtype(zero_dtype dtype);
  * of the owner's span (first relative to the span), complete for this request. first and count are
  * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
  * call makes progress, with the floating-point environment at its default; it must not call any
- * communicator of the family: pieces that were asked for ahead are kept for this request. sum is in
- * the accumulator's type, not necessarily where the accumulator is. With a sum_group: of the call
- * with `last` only.
+ * communicator of the comm world: pieces that were asked for ahead are kept for this request. sum
+ * is in the accumulator's type, not necessarily where the accumulator is. With a sum_group: of the
+ * call with `last` only.
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 

@@ -11,10 +11,10 @@ static void free_arena(struct coll_arena *arena)
 
 void coll_arenas_free(struct coll_comm *root)
 {
-    struct coll_family *family = root->family;
-    for (uint32_t id = 0; id < family->arena_count; id++)
-        free_arena(family->arenas[id]);
-    family->arena_count = 0;
+    struct coll_comm_world *comm_world = root->comm_world;
+    for (uint32_t id = 0; id < comm_world->arena_count; id++)
+        free_arena(comm_world->arenas[id]);
+    comm_world->arena_count = 0;
 }
 
 /** Whether `bytes` bytes from `address` on lie in the arena as mapped at `base`. */
@@ -29,9 +29,9 @@ static bool lies_in(const struct coll_arena *arena, const void *base, const void
 const struct coll_arena *coll_arena_of(const struct coll_comm *comm, const void *address,
                                        size_t bytes, size_t *offset)
 {
-    const struct coll_family *family = comm->family;
-    for (uint32_t id = 0; id < family->arena_count; id++) {
-        const struct coll_arena *arena = family->arenas[id];
+    const struct coll_comm_world *comm_world = comm->comm_world;
+    for (uint32_t id = 0; id < comm_world->arena_count; id++) {
+        const struct coll_arena *arena = comm_world->arenas[id];
         if (lies_in(arena, arena->base, address, bytes, offset) ||
             lies_in(arena, arena->view, address, bytes, offset))
             return arena;
@@ -54,7 +54,7 @@ static zero_result check_spans(const struct coll_arena *arena, struct base_error
 static zero_result arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error)
 {
-    if (comm->family->arena_count == COLL_ARENAS_MAX)
+    if (comm->comm_world->arena_count == COLL_ARENAS_MAX)
         return zero_fail(error, ZERO_E_LIMIT, "arena: %d is the most a communicator can have",
                          COLL_ARENAS_MAX);
     if (arena->shared && !comm->transport->arena_populate)
@@ -80,13 +80,13 @@ static zero_result check_sizes(const struct coll_comm *comm, const struct coll_a
 static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_result result,
                          const struct base_error *mine, struct base_error *error)
 {
-    struct coll_family *family = comm->family;
-    const uint32_t before = family->arena_count;
+    struct coll_comm_world *comm_world = comm->comm_world;
+    const uint32_t before = comm_world->arena_count;
     if (result == ZERO_OK)
-        family->arenas[family->arena_count++] = arena;
+        comm_world->arenas[comm_world->arena_count++] = arena;
     result = coll_agree(comm, 0, NULL, result, mine, error);
     if (result != ZERO_OK)
-        family->arena_count = before;
+        comm_world->arena_count = before;
     return result;
 }
 
@@ -118,7 +118,7 @@ static zero_result create(struct coll_comm *comm, const struct coll_arena *wante
     *arena = NULL;
     if (coll_stop(comm) != ZERO_OK)
         return coll_state(comm, error);
-    if (comm != comm->family->root)
+    if (comm != comm->comm_world->root)
         return zero_fail(error, ZERO_E_INVALID, "arena: communicator %s is a group, not the root",
                          comm->name);
     struct coll_arena *created = base_calloc(1, sizeof *created);
@@ -133,7 +133,7 @@ static zero_result create(struct coll_comm *comm, const struct coll_arena *wante
     }
     *created = *wanted;
     created->comm = comm;
-    created->id = comm->family->arena_count;
+    created->id = comm->comm_world->arena_count;
     created->memory = -1;
     created->peers = peers;
     created->peer_bytes = peer_bytes;

@@ -17,7 +17,7 @@ enum { MESSAGE_YIELDS = 1000, MESSAGE_SLEEPS = 2000 };
 
 bool coll_in_child(const struct coll_comm *comm)
 {
-    return comm->family->generation != base_generation();
+    return comm->comm_world->generation != base_generation();
 }
 
 static zero_result refuse_child(const struct coll_comm *comm, struct base_error *error)
@@ -25,7 +25,7 @@ static zero_result refuse_child(const struct coll_comm *comm, struct base_error 
     return zero_fail(error, ZERO_E_STATE,
                      "process %d was forked from rank %d's, which alone may use what it has "
                      "opened: let the child call exec, or open a job of its own",
-                     (int)getpid(), comm->family->root->rank);
+                     (int)getpid(), comm->comm_world->root->rank);
 }
 
 zero_result coll_failed(const struct coll_comm *comm)
@@ -34,7 +34,7 @@ zero_result coll_failed(const struct coll_comm *comm)
         return ZERO_E_STATE;
     // Sequentially consistent, as the sleeper's word is: one that says that it sleeps after this
     // has been set is woken, one that says so before sees it.
-    const uint32_t state = atomic_load(&comm->family->poison->state);
+    const uint32_t state = atomic_load(&comm->comm_world->poison->state);
     return (zero_result) - (int)(state & ~COLL_POISON_READY);
 }
 
@@ -42,10 +42,10 @@ zero_result coll_stop(struct coll_comm *comm)
 {
     const zero_result result = coll_failed(comm);
     if (result != ZERO_OK) {
-        if (!comm->family->stopped && comm->transport->withdraw)
-            comm->transport->withdraw(comm->family->root);
-        comm->family->stopped = true;
-        for (struct coll_comm *each = comm->family->comms; each; each = each->next)
+        if (!comm->comm_world->stopped && comm->transport->withdraw)
+            comm->transport->withdraw(comm->comm_world->root);
+        comm->comm_world->stopped = true;
+        for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
             each->queue = each->messages = (struct coll_queue){NULL, NULL};
     }
     return result;
@@ -53,7 +53,7 @@ zero_result coll_stop(struct coll_comm *comm)
 
 bool coll_poison(struct coll_comm *comm, zero_result result, const char *message)
 {
-    struct coll_poison *poison = comm->family->poison;
+    struct coll_poison *poison = comm->comm_world->poison;
     uint32_t none = 0;
     if (coll_in_child(comm)) // what is wrong with a child is no failure of its parent's
         return false;
@@ -63,7 +63,7 @@ bool coll_poison(struct coll_comm *comm, zero_result result, const char *message
         atomic_store_explicit(&poison->state, (uint32_t)-result | COLL_POISON_READY,
                               memory_order_release);
     }
-    comm->transport->wake(comm->family->root);
+    comm->transport->wake(comm->comm_world->root);
     return first;
 }
 
@@ -71,7 +71,7 @@ void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES])
 {
     char call[COLL_TEXT_BYTES], own[COLL_TEXT_BYTES];
-    control_note_lost(root->family->control, rank);
+    control_note_lost(root->comm_world->control, rank);
     root->transport->last_call(root, rank, call, sizeof call);
     root->transport->last_call(root, root->rank, own, sizeof own);
     const char *host = coll_host(root, rank);
@@ -128,7 +128,7 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason)
              reason ? reason : base_result_text(result));
     // Ranks that fail because of this one may end before it does.
     if (coll_poison(comm, result < 0 ? result : ZERO_E_ABORTED, message))
-        control_note_reason(comm->family->control, rank,
+        control_note_reason(comm->comm_world->control, rank,
                             reason ? reason : base_result_text(result));
 }
 
@@ -142,16 +142,16 @@ zero_result coll_state(const struct coll_comm *comm, struct base_error *error)
     // Who has waited in vain once does not do so again: there are many calls that say why they
     // fail.
     for (int i = 0;; i++) {
-        if (atomic_load_explicit(&comm->family->poison->state, memory_order_acquire) &
+        if (atomic_load_explicit(&comm->comm_world->poison->state, memory_order_acquire) &
             COLL_POISON_READY)
-            return zero_fail(error, result, "%s", comm->family->poison->message);
-        if (comm->family->unwritten || i == MESSAGE_YIELDS + MESSAGE_SLEEPS)
+            return zero_fail(error, result, "%s", comm->comm_world->poison->message);
+        if (comm->comm_world->unwritten || i == MESSAGE_YIELDS + MESSAGE_SLEEPS)
             break;
         if (i < MESSAGE_YIELDS)
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    comm->family->unwritten = true;
+    comm->comm_world->unwritten = true;
     return zero_fail(error, result, "%s", base_result_text(result));
 }

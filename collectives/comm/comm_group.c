@@ -67,7 +67,7 @@ static zero_result create_group(struct coll_comm *parent, const struct split *sp
                                 struct coll_comm **group, struct base_error *error)
 {
     struct coll_comm *created =
-        coll_comm_create(parent->transport, parent->family, 0, split->count);
+        coll_comm_create(parent->transport, parent->comm_world, 0, split->count);
     int *root_ranks = base_calloc((size_t)split->count, sizeof *root_ranks);
     if (!created || !root_ranks) {
         coll_comm_free(created);
@@ -95,9 +95,9 @@ static void free_group(struct coll_comm *group)
     coll_comm_free(group);
 }
 
-static void add_to_family(struct coll_comm *group)
+static void add_to_comm_world(struct coll_comm *group)
 {
-    struct coll_comm **link = &group->family->comms;
+    struct coll_comm **link = &group->comm_world->comms;
     while (*link)
         link = &(*link)->next;
     *link = group;
@@ -139,7 +139,7 @@ static zero_result join_group(struct coll_comm *parent, struct split *split,
         return result;
     for (int i = 0; i < split->count; i++)
         parent->transport->group_meet(*group, i, split->parts[split->members[i].rank]);
-    add_to_family(*group);
+    add_to_comm_world(*group);
     return ZERO_OK;
 }
 
@@ -173,7 +173,7 @@ zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_c
 
 void coll_group_close(struct coll_comm *group)
 {
-    struct coll_comm **link = &group->family->comms;
+    struct coll_comm **link = &group->comm_world->comms;
     while (*link != group)
         link = &(*link)->next;
     *link = group->next;

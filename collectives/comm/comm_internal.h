@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 enum {
-    COLL_ARENAS_MAX = 1024, /**< arenas of a family */
+    COLL_ARENAS_MAX = 1024, /**< arenas of a comm world */
     COLL_NAME_BYTES = 96,
     COLL_MESSAGE_BYTES = 448,
     COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
@@ -57,7 +57,7 @@ struct coll_small {
 
 #define COLL_POISON_READY UINT32_C(0x80000000)
 
-/** The first fatal failure, where every rank of the family can see it. All zero: none. */
+/** The first fatal failure, where every rank of the comm world can see it. All zero: none. */
 struct coll_poison {
     _Atomic uint32_t state; /**< -result, and COLL_POISON_READY when the message is written */
     char message[COLL_MESSAGE_BYTES];
@@ -84,7 +84,7 @@ struct coll_queue {
 };
 
 /** What all communicators of one coll_open() have in common. */
-struct coll_family {
+struct coll_comm_world {
     struct coll_comm *root;
     struct coll_comm *comms; /**< all of them that this rank is in, the root first */
     uint64_t timeout_ns;
@@ -93,7 +93,7 @@ struct coll_family {
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
     uint32_t generation;      /**< of the process that has opened it: no child goes on with it */
-    bool counted;             /**< among the families of this process */
+    bool counted;             /**< among the comm worlds of this process */
     bool stopped;             /**< a failure was returned: nothing is worked on any more */
     _Atomic bool unwritten;   /**< its message has not come for so long that it will not */
     int thread;               /**< the one that has opened it, and as a rule waits */
@@ -109,8 +109,8 @@ struct coll_family {
 
 struct coll_comm {
     const struct coll_transport *transport;
-    struct coll_family *family;
-    struct coll_comm *next; /**< in the family's list */
+    struct coll_comm_world *comm_world;
+    struct coll_comm *next; /**< in the comm world's list */
     void *link;             /**< the transport's own */
     int rank;
     int world;
@@ -131,30 +131,30 @@ struct coll_comm {
 
 /** A communicator that knows nobody yet; NULL without memory. *Local.* */
 struct coll_comm *coll_comm_create(const struct coll_transport *transport,
-                                   struct coll_family *family, int rank, int world);
+                                   struct coll_comm_world *comm_world, int rank, int world);
 
 /** Frees it, and its root_ranks; accepts NULL. The link is gone. *Local.* */
 void coll_comm_free(struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ comm_failure.c */
 
-/** The family's failure, ZERO_OK if there is none. Costs one load. */
+/** The comm world's failure, ZERO_OK if there is none. Costs one load. */
 zero_result coll_failed(const struct coll_comm *comm);
 
 /** The same for returning it: forgets the requests, whose memory the caller may take back now. */
 zero_result coll_stop(struct coll_comm *comm);
 
-/** Makes `result` with this message the family's failure, unless it has one, and wakes everybody.
- * Stops nothing: what all have come to by now can still be completed. */
+/** Makes `result` with this message the comm world's failure, unless it has one, and wakes
+ * everybody. Stops nothing: what all have come to by now can still be completed. */
 void coll_declare(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The same, and stops. Returns the family's failure. */
+/** The same, and stops. Returns the comm world's failure. */
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** coll_declare() from another thread than the communicator's, such as that of liveness. `message`
- * is a whole line. Returns whether this is the family's failure now: the first one is. */
+ * is a whole line. Returns whether this is the comm world's failure now: the first one is. */
 bool coll_poison(struct coll_comm *comm, zero_result result, const char *message);
 
 /** Notes the death of a rank of the root, and makes the message about it: what it has called last,
@@ -167,7 +167,7 @@ void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where);
 
 /**
  * Hits point coll.<kind>.<where> of base/fault.h, as in coll.reduce-scatter.read; a fault there
- * fails the family with ZERO_E_IO. Where:
+ * fails the comm world with ZERO_E_IO. Where:
  *     post   before the operation is posted
  *     meet   each time that a rank that is waited for was there
  *     read   before each block, tile or message that is read
@@ -237,8 +237,8 @@ bool coll_spans_fit(const struct coll_comm *comm, const struct coll_span *spans,
 
 /* ------------------------------------------------------------------ comm_arena.c */
 
-/** The family's arena in which `bytes` bytes from `address` on lie, as this rank sees it, and where
- * in it: *offset; NULL if they are in none. */
+/** The comm world's arena in which `bytes` bytes from `address` on lie, as this rank sees it, and
+ * where in it: *offset; NULL if they are in none. */
 const struct coll_arena *coll_arena_of(const struct coll_comm *comm, const void *address,
                                        size_t bytes, size_t *offset);
 

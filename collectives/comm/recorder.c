@@ -73,7 +73,7 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
 void coll_record_begin(const struct coll_comm *comm, struct coll_request *request)
 {
     request->record = 0;
-    if (!comm->family->control)
+    if (!comm->comm_world->control)
         return;
     struct control_record record = {
         .sequence = request->sequence,
@@ -87,10 +87,10 @@ void coll_record_begin(const struct coll_comm *comm, struct coll_request *reques
     memcpy(record.kind, coll_kind_name(request->kind), sizeof record.kind);
     memcpy(record.comm, comm->name, sizeof record.comm);
     describe(comm, request, &record);
-    request->record = control_begin(comm->family->control, &record);
+    request->record = control_begin(comm->comm_world->control, &record);
 }
 
 void coll_record_end(const struct coll_comm *comm, const struct coll_request *request)
 {
-    control_end(comm->family->control, request->record);
+    control_end(comm->comm_world->control, request->record);
 }

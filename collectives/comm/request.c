@@ -47,7 +47,7 @@ static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request
 
 void coll_tell(const struct coll_comm *comm)
 {
-    for (struct coll_comm *each = comm->family->comms; each; each = each->next)
+    for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
         if (each->untold) {
             each->untold = false;
             each->transport->wake(each);
@@ -111,7 +111,7 @@ void coll_retire(struct coll_comm *comm, struct coll_request *request)
 
 zero_result coll_progress(struct coll_comm *comm)
 {
-    for (struct coll_comm *each = comm->family->comms; each && !comm->family->stopped;
+    for (struct coll_comm *each = comm->comm_world->comms; each && !comm->comm_world->stopped;
          each = each->next)
         each->transport->progress(each);
     coll_tell(comm);
@@ -141,7 +141,7 @@ zero_result coll_drain(struct coll_comm *comm, struct coll_request *request)
 {
     comm = comm_of(comm, request);
     zero_result result = ZERO_OK;
-    if (comm->family->stopped || !is_over(request))
+    if (comm->comm_world->stopped || !is_over(request))
         result = coll_wait_for(comm, request, COLL_GOAL_COMPLETE);
     if (result == ZERO_OK && !is_over(request))
         result = coll_wait_for(comm, request, COLL_GOAL_DRAINED);

@@ -114,25 +114,25 @@ static void remind(const struct coll_comm *comm, const struct coll_request *requ
 {
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     char of[COLL_NAME_BYTES + sizeof " of \"\""] = "";
-    if (!base_log_passes(comm->family->log, ZERO_LOG_WARN, "coll"))
+    if (!base_log_passes(comm->comm_world->log, ZERO_LOG_WARN, "coll"))
         return;
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
     if (!coll_is_alone(comm))
         snprintf(of, sizeof of, " of \"%s\"", comm->name);
-    base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
+    base_logf(comm->comm_world->log, ZERO_LOG_WARN, "coll",
               "the ranks in %s%s have waited %.0f s for %s %s", operation, of,
               (double)waited_ns * 1e-9, ranks, wanted[goal]);
 }
 
 /** A wait that was spoken of has ended well: the next one is spoken of after twice as long. */
-static void learn(struct coll_family *family, const struct waiter *waiter)
+static void learn(struct coll_comm_world *comm_world, const struct waiter *waiter)
 {
     if (waiter->said.next_ns == 0)
         return;
     const uint64_t longer_ns = 2 * waiter->clock.waited_ns;
-    if (longer_ns > family->remind_ns)
-        family->remind_ns = coll_first_reminder(longer_ns, family->timeout_ns);
+    if (longer_ns > comm_world->remind_ns)
+        comm_world->remind_ns = coll_first_reminder(longer_ns, comm_world->timeout_ns);
 }
 
 static void declare_timeout(struct coll_comm *comm, const struct coll_request *request,
@@ -153,11 +153,11 @@ static void check_hope(struct coll_comm *comm, const struct coll_request *reques
 {
     char operation[COLL_TEXT_BYTES];
     const int dead =
-        comm->transport->dead_peer ? comm->transport->dead_peer(comm->family->root) : -1;
+        comm->transport->dead_peer ? comm->transport->dead_peer(comm->comm_world->root) : -1;
     if (dead >= 0) {
         char message[COLL_MESSAGE_BYTES];
         describe(comm, request, goal, operation);
-        coll_death_text(comm->family->root, dead, operation, message);
+        coll_death_text(comm->comm_world->root, dead, operation, message);
         coll_declare(comm, ZERO_E_PEER, "%s", message);
         return;
     }
@@ -170,7 +170,7 @@ static void check_hope(struct coll_comm *comm, const struct coll_request *reques
                      coll_root_rank(comm, rank), coll_root_rank(comm, comm->rank), operation);
         return;
     }
-    if (waited_ns >= comm->family->timeout_ns)
+    if (waited_ns >= comm->comm_world->timeout_ns)
         declare_timeout(comm, request, goal, waited_ns);
 }
 
@@ -186,45 +186,45 @@ uint64_t coll_waited(struct coll_clock *clock)
 }
 
 /** After progress: what comes next is another wait. */
-static void start_over(struct coll_family *family, struct waiter *waiter)
+static void start_over(struct coll_comm_world *comm_world, struct waiter *waiter)
 {
-    if (waiter->rounds > 0 && waiter->yields == 0 && family->doubt > 0)
-        family->doubt--;
-    learn(family, waiter);
+    if (waiter->rounds > 0 && waiter->yields == 0 && comm_world->doubt > 0)
+        comm_world->doubt--;
+    learn(comm_world, waiter);
     waiter->rounds = waiter->yields = 0;
     waiter->clock = (struct coll_clock){0};
     waiter->checked_ns = 0;
-    waiter->said = (struct base_reminder){.first_ns = family->remind_ns};
+    waiter->said = (struct base_reminder){.first_ns = comm_world->remind_ns};
 }
 
 /** The thread that watches a rank needs a processor to say that it has died; who waits has one. */
 static bool death_in_sight(const struct coll_comm *comm)
 {
     const struct coll_transport *transport = comm->transport;
-    return transport->dead_in_sight && transport->dead_in_sight(comm->family->root) >= 0;
+    return transport->dead_in_sight && transport->dead_in_sight(comm->comm_world->root) >= 0;
 }
 
 /** One step of waiting: the more steps without progress, the lazier. */
 static void pause_once(struct coll_comm *comm, const struct coll_request *request,
                        enum coll_goal goal, struct waiter *waiter)
 {
-    struct coll_family *family = comm->family;
+    struct coll_comm_world *comm_world = comm->comm_world;
     const unsigned round = waiter->rounds++;
     if (round == TELL_ROUNDS)
         coll_tell(comm);
-    if (round >= family->spins)
+    if (round >= comm_world->spins)
         coll_waited(&waiter->clock);
     const uint64_t waited_ns = waiter->clock.waited_ns;
-    if (waiter->yields == 0 && waited_ns <= family->spin_ns >> family->doubt &&
-        (round < family->spins || family->spin_ns > 0)) {
+    if (waiter->yields == 0 && waited_ns <= comm_world->spin_ns >> comm_world->doubt &&
+        (round < comm_world->spins || comm_world->spin_ns > 0)) {
         base_cpu_relax();
         return;
     }
     if (waiter->yields == 0) {
-        family->doubt += family->doubt < MOST_DOUBT;
-        family->counters.waits++;
+        comm_world->doubt += comm_world->doubt < MOST_DOUBT;
+        comm_world->counters.waits++;
     }
-    if (waited_ns - waiter->checked_ns >= SLICE_NS || waited_ns >= family->timeout_ns ||
+    if (waited_ns - waiter->checked_ns >= SLICE_NS || waited_ns >= comm_world->timeout_ns ||
         death_in_sight(comm)) {
         waiter->checked_ns = waited_ns;
         check_hope(comm, request, goal, waited_ns);
@@ -233,7 +233,7 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
         if (base_reminder_due(&waiter->said, waited_ns))
             remind(comm, request, goal, waited_ns);
     }
-    if (waiter->yields++ < family->yields) {
+    if (waiter->yields++ < comm_world->yields) {
         sched_yield();
     } else if (!waiter->announced) {
         comm->transport->sleep_begin(comm);
@@ -244,11 +244,11 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
     }
 }
 
-/** Moves what can be moved in the whole family. ZERO_AGAIN: nothing could. */
-static zero_result progress_family(struct coll_comm *comm)
+/** Moves what can be moved in the whole comm world. ZERO_AGAIN: nothing could. */
+static zero_result progress_comm_world(struct coll_comm *comm)
 {
     zero_result result = ZERO_AGAIN;
-    for (struct coll_comm *each = comm->family->comms; each; each = each->next) {
+    for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next) {
         const zero_result moved = each->transport->progress(each);
         if (moved < 0)
             return moved;
@@ -260,15 +260,15 @@ static zero_result progress_family(struct coll_comm *comm)
 
 zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, enum coll_goal goal)
 {
-    struct waiter waiter = {.said = {.first_ns = comm->family->remind_ns}};
+    struct waiter waiter = {.said = {.first_ns = comm->comm_world->remind_ns}};
     bool last = false;
-    zero_result result = comm->family->stopped ? coll_failed(comm) : ZERO_OK;
+    zero_result result = comm->comm_world->stopped ? coll_failed(comm) : ZERO_OK;
     while (result == ZERO_OK) {
-        result = progress_family(comm);
+        result = progress_comm_world(comm);
         if (result < 0)
             break;
         if (result == ZERO_OK)
-            start_over(comm->family, &waiter);
+            start_over(comm->comm_world, &waiter);
         result = ZERO_OK;
         if (reached(comm, request, goal))
             break;
@@ -282,7 +282,7 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
             pause_once(comm, request, goal, &waiter);
     }
     if (result == ZERO_OK)
-        learn(comm->family, &waiter);
+        learn(comm->comm_world, &waiter);
     if (waiter.announced)
         comm->transport->sleep_end(comm);
     coll_tell(comm);

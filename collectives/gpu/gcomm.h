@@ -3,9 +3,9 @@
  * ranks.
  *
  * A `coll_device` stands beside a host communicator (comm.h), which is how its ranks meet and
- * agree, and whose failure is its own: what fails here poisons the host's family, and what poisons
- * that, a dead rank or coll_abort(), ends what is under way here. So coll_state() of the host has
- * the message, and nobody needs to ask two.
+ * agree, and whose failure is its own: what fails here poisons the host's comm world, and what
+ * poisons that, a dead rank or coll_abort(), ends what is under way here. So coll_state() of the
+ * host has the message, and nobody needs to ask two.
  *
  * Operations work in the order of one stream of the transport's own, urgent where the device has
  * priorities. They return when they are enqueued, and give a ticket. Between them and the caller's

@@ -257,9 +257,9 @@ void device_board_finish(struct coll_device *device, uint64_t finished);
 void device_board_call(struct coll_device *device, const struct coll_signature *signature,
                        uint64_t sequence);
 
-/** Whether the others' calls were the same so far, as far as both have come. Otherwise the family
- * has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two ranks
- * the later one sees both. */
+/** Whether the others' calls were the same so far, as far as both have come. Otherwise the comm
+ * world has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two
+ * ranks the later one sees both. */
 zero_result device_board_compare(struct coll_device *device);
 
 /** Writes "all-gather #3, unit 2 (h.1)". */
@@ -303,7 +303,8 @@ zero_result device_end(struct coll_device *device, zero_result result,
 /** Begins a message: of a group with "group all/0.1: "; returns its length. */
 int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES]);
 
-/** Makes this the family's failure: "rank 0: <operation> on cuda 0: ...". Returns the family's. */
+/** Makes this the comm world's failure: "rank 0: <operation> on cuda 0: ...". Returns the comm
+ * world's. */
 zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 

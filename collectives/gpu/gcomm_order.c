@@ -70,7 +70,7 @@ zero_result device_advance(struct coll_device *device)
         pthread_mutex_lock(&device->mutex);
         if (result || device->is_over || device->finished + 1 != next) // another thread has seen it
             continue;
-        control_end(device->host->family->control, operation->record);
+        control_end(device->host->comm_world->control, operation->record);
         device->finished = next;
     }
     const bool fails = result < 0 && !device->is_over;
@@ -125,7 +125,7 @@ static void record(struct coll_device *device, const struct coll_signature *sign
     control_copy_name(record.name, sizeof record.name, signature->name);
     control_copy_name(record.comm, sizeof record.comm, device->name);
     device_operation(device, sequence)->record =
-        control_begin(device->host->family->control, &record);
+        control_begin(device->host->comm_world->control, &record);
 }
 
 /** Waits for the oldest operation, if there are too many; the watcher has the deadline. */

@@ -20,7 +20,7 @@ static size_t number_of(const struct coll_comm *group)
 static zero_result check_group(const struct coll_device *whole, const struct coll_comm *group,
                                struct base_error *error)
 {
-    if (group && (group->family != whole->host->family || !group->root_ranks))
+    if (group && (group->comm_world != whole->host->comm_world || !group->root_ranks))
         return zero_fail(error, ZERO_E_INVALID,
                          "collectives of devices: communicator %s is no group of %s", group->name,
                          whole->host->name);

@@ -9,7 +9,7 @@
 
 #define LOOK_NS 1000000L
 
-// Who has nothing under way looks so often whether something else of its family has failed.
+// Who has nothing under way looks so often whether something else of its comm world has failed.
 #define IDLE_NS 10000000L
 
 // How long a rank's failure may take to come to the host, whose message names it, where the
@@ -64,8 +64,8 @@ static zero_result ask_for_start(struct coll_device *device)
     return fails ? device_fail(device, result, oldest, "%s", inner.message) : ZERO_OK;
 }
 
-/** With the mutex. Who watches looks, where there are groups, whether something else of the family
- * has failed. */
+/** With the mutex. Who watches looks, where there are groups, whether something else of the comm
+ * world has failed. */
 static void wait_a_moment(struct coll_device *device, bool watches)
 {
     if (device_is_busy(device))

@@ -103,7 +103,7 @@ struct direct_block {
                                                          this block any more, counted by them */
     alignas(DIRECT_LINE) struct live_cell live;     /**< of the root */
     alignas(DIRECT_LINE) struct direct_note note;   /**< of the root: of all its communicators */
-    alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the family's */
+    alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the comm world's */
     alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
     int allowed_cpus;                               /**< how many of them it can keep busy */
     _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
@@ -281,7 +281,8 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
 /** Asks the owners for what the next view of each of the ranks 0 .. contributors-1 will show, so
  * that it is on its way while what they show now is worked on. All of them show that: a request
  * that waits for a piece holds up nobody by one that it has no use for yet. What works on it calls
- * no communicator of the family, whose requests might want what is kept for this one. *Local.* */
+ * no communicator of the comm world, whose requests might want what is kept for this one. *Local.*
+ */
 void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                             int contributors, size_t first_byte, size_t bytes);
 
@@ -337,7 +338,7 @@ bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t
 /** Bytes of a rank's memory for pieces that their owner copies, or sends. */
 size_t coll_direct_bounce_bytes(int world);
 
-/** Sets the family's private_path and allocates what it needs: all ranks' probes succeeded
+/** Sets the comm world's private_path and allocates what it needs: all ranks' probes succeeded
  * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
 zero_result coll_direct_private_join(struct coll_comm *root, bool allowed,
                                      struct base_error *error);

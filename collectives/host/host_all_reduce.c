@@ -120,7 +120,7 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
         reduce_piece(comm, request, first, count, everywhere);
         direct->at += count;
     }
-    comm->family->counters.reduced_bytes += (uint64_t)(comm->world - 1) * share.count * size;
+    comm->comm_world->counters.reduced_bytes += (uint64_t)(comm->world - 1) * share.count * size;
     return ZERO_OK;
 }
 
@@ -144,7 +144,7 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
         if (fetched < 0)
             return fetched;
         if (fetched == ZERO_OK)
-            comm->family->counters.gathered_bytes += share.count * size;
+            comm->comm_world->counters.gathered_bytes += share.count * size;
         else
             result = fetched;
     }

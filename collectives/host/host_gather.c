@@ -38,7 +38,7 @@ static zero_result fetch(struct coll_comm *comm, const struct coll_request *requ
     const zero_result result = coll_direct_fetch(comm, request, rank, place, bytes, to,
                                                  &coll_direct_of(comm)->fetched[rank]);
     if (result == ZERO_OK && rank != comm->rank)
-        comm->family->counters.gathered_bytes += bytes;
+        comm->comm_world->counters.gathered_bytes += bytes;
     return result;
 }
 

@@ -13,7 +13,7 @@ size_t coll_direct_room_bytes(const struct coll_comm *root)
 static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t *index,
                              struct base_error *error)
 {
-    struct coll_comm *root = comm->family->root;
+    struct coll_comm *root = comm->comm_world->root;
     for (size_t i = 0; i < COLL_GROUPS_MAX; i++) {
         struct direct_room *room = &coll_direct_of(root)->rooms[i];
         if (!room->block) {
@@ -21,7 +21,7 @@ static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t 
             const zero_result result = add(root, i, bytes, &room->block, error);
             if (result != ZERO_OK)
                 return result;
-            comm->family->counters.memory_bytes += bytes;
+            comm->comm_world->counters.memory_bytes += bytes;
         } else if (atomic_load(&room->block->gone) != (uint32_t)room->members) {
             continue;
         }
@@ -40,7 +40,7 @@ static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t 
 zero_result coll_direct_group_prepare(struct coll_comm *comm, direct_room_fn add, size_t *room,
                                       struct base_error *error)
 {
-    const struct direct *root = coll_direct_of(comm->family->root);
+    const struct direct *root = coll_direct_of(comm->comm_world->root);
     struct direct *direct = base_calloc(1, sizeof *direct);
     if (!direct)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory", comm->name);

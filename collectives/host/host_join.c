@@ -50,7 +50,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
     direct->fetched = base_calloc(world, sizeof *direct->fetched);
     direct->consumed = base_calloc(world, sizeof *direct->consumed);
     direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
-    comm->family->counters.memory_bytes += table_bytes(comm->world);
+    comm->comm_world->counters.memory_bytes += table_bytes(comm->world);
     if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->targets ||
         !direct->fetched || !direct->consumed || !direct->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
@@ -62,7 +62,7 @@ zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool
 void coll_direct_free(struct direct *direct, struct coll_comm *comm)
 {
     if (direct->kernels)
-        comm->family->counters.memory_bytes -= table_bytes(comm->world);
+        comm->comm_world->counters.memory_bytes -= table_bytes(comm->world);
     if (direct->homes != direct->blocks)
         base_free(direct->homes);
     base_free(direct->blocks);
@@ -101,17 +101,17 @@ static int usable_cpus(const struct coll_comm *comm)
 
 void coll_direct_join(struct coll_comm *comm)
 {
-    struct coll_family *family = comm->family;
-    family->counters.memory_bytes += coll_direct_block_bytes(comm->world);
-    family->poison = &coll_direct_of(comm)->blocks[0]->poison;
-    family->private_path = "direct";
+    struct coll_comm_world *comm_world = comm->comm_world;
+    comm_world->counters.memory_bytes += coll_direct_block_bytes(comm->world);
+    comm_world->poison = &coll_direct_of(comm)->blocks[0]->poison;
+    comm_world->private_path = "direct";
     // Ranks that each have a processor take about as long for a step: waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, and so a steady step makes
     // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.
     const bool crowded = comm->world > usable_cpus(comm);
-    family->spins = crowded ? 4 : 50;
-    family->spin_ns = crowded ? 0 : SPIN_NS;
-    family->yields = 200;
+    comm_world->spins = crowded ? 4 : 50;
+    comm_world->spin_ns = crowded ? 0 : SPIN_NS;
+    comm_world->yields = 200;
 }
 
 void coll_direct_leave(struct coll_comm *comm)
@@ -168,7 +168,7 @@ void coll_direct_wake(struct coll_comm *comm)
 
 void coll_direct_sleep_begin(struct coll_comm *comm)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     atomic_store(own_asleep(comm), 1);
     for (int rank = 0; rank < root->world; rank++)
         atomic_load(&coll_direct_of(root)->blocks[rank]->bell);

@@ -85,7 +85,7 @@ static zero_result advance_receive(struct coll_comm *comm, struct coll_request *
     if (result != ZERO_OK)
         return result;
     if (op->peer != comm->rank)
-        comm->family->counters.gathered_bytes += op->bytes;
+        comm->comm_world->counters.gathered_bytes += op->bytes;
     coll_point(comm, COLL_RECEIVE, "done");
     atomic_store(&own->received, request->sequence + 1);
     coll_direct_wake_rank(comm, op->peer);

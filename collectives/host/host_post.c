@@ -257,7 +257,7 @@ zero_result coll_direct_progress(struct coll_comm *comm)
     zero_result result = comm->messages.first ? coll_direct_messages(comm) : ZERO_AGAIN;
     if (result < 0)
         return result;
-    if (comm == comm->family->root && coll_direct_serve(comm))
+    if (comm == comm->comm_world->root && coll_direct_serve(comm))
         result = ZERO_OK;
     while (comm->queue.first) {
         struct coll_request *request = comm->queue.first;

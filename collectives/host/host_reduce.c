@@ -233,6 +233,6 @@ zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_reque
         direct->at += count;
     }
     const int peers = op->contributors - (comm->rank < op->contributors);
-    comm->family->counters.reduced_bytes += (uint64_t)peers * span->count * size;
+    comm->comm_world->counters.reduced_bytes += (uint64_t)peers * span->count * size;
     return ZERO_OK;
 }

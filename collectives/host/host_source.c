@@ -20,8 +20,8 @@ unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,
         return NULL;
     if (place->arena == DIRECT_PRIVATE)
         return (unsigned char *)(uintptr_t)place->at;
-    assert(place->arena < comm->family->arena_count);
-    const struct coll_arena *arena = comm->family->arenas[place->arena];
+    assert(place->arena < comm->comm_world->arena_count);
+    const struct coll_arena *arena = comm->comm_world->arenas[place->arena];
     const int root_rank = coll_root_rank(comm, rank);
     assert(place->at <= arena->peer_bytes[root_rank]);
     return arena->peers[root_rank] + place->at;

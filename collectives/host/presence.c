@@ -81,11 +81,11 @@ enum coll_presence coll_direct_presence(const struct coll_comm *comm,
                                         const struct coll_request *request, enum coll_goal goal,
                                         int rank)
 {
-    // What was asked of a rank comes for as long as it is in the family, whatever group it has
+    // What was asked of a rank comes for as long as it is in the comm world, whatever group it has
     // left. A rank that leaves says so after everything else: what it says first is looked at last.
     const bool asking = coll_direct_asking(comm, rank);
     const bool left = coll_direct_left(comm, rank);
-    const bool left_all = coll_direct_left(comm->family->root, coll_root_rank(comm, rank));
+    const bool left_all = coll_direct_left(comm->comm_world->root, coll_root_rank(comm, rank));
     if (!is_absent(comm, request, goal, rank))
         return COLL_PRESENT;
     return (asking ? left_all : left) ? COLL_LEFT : COLL_ABSENT;

@@ -87,7 +87,7 @@ zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *co
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
                          comm->name, coll_direct_private_bytes(comm->world));
     memset(private->scratch, 0, coll_direct_private_bytes(comm->world));
-    comm->family->counters.memory_bytes += coll_direct_private_bytes(comm->world);
+    comm->comm_world->counters.memory_bytes += coll_direct_private_bytes(comm->world);
     return ZERO_OK;
 }
 
@@ -97,7 +97,7 @@ void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
     if (!private)
         return;
     if (private->scratch)
-        comm->family->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
+        comm->comm_world->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
     if (direct->tell && private->bounces) { // else an arena has them
         base_free(private->bounces[comm->rank]);
         base_free(private->bounces);
@@ -148,7 +148,7 @@ static zero_result fail_peek(struct coll_comm *comm, const struct coll_request *
     const int reader = coll_root_rank(comm, comm->rank), owner = coll_root_rank(comm, rank);
     if (failed == ESRCH) {
         char message[COLL_MESSAGE_BYTES];
-        coll_death_text(comm->family->root, owner, text, message);
+        coll_death_text(comm->comm_world->root, owner, text, message);
         return coll_fail(comm, ZERO_E_PEER, "%s", message);
     }
     return coll_fail(comm, failed == EFAULT ? ZERO_E_INVALID : ZERO_E_IO,
@@ -190,12 +190,12 @@ static zero_result make_bounces(struct coll_comm *root, struct base_error *error
 zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
 {
     const bool sent = coll_direct_of(root)->tell != NULL;
-    root->family->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
+    root->comm_world->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
     if (allowed && !sent)
         return ZERO_OK;
     struct coll_arena *arena;
     const size_t bytes = coll_direct_bounce_bytes(root->world);
-    root->family->counters.memory_bytes += bytes;
+    root->comm_world->counters.memory_bytes += bytes;
     if (sent)
         return make_bounces(root, error);
     const zero_result result = coll_arena_create(root, bytes, &arena, error);
@@ -279,7 +279,7 @@ static struct direct_wish piece_of(const struct coll_comm *comm, const struct co
 static void wish_for(struct coll_comm *comm, const struct coll_request *request, int owner,
                      const struct direct_wish *what)
 {
-    struct coll_comm *root = comm->family->root;
+    struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
     struct channel *channel = channel_of(root, root->rank, owner, &piece);
     of(root)->wishes[owner] = (struct wish){comm, request, what->address, what->bytes};
@@ -292,7 +292,7 @@ static void wish_for(struct coll_comm *comm, const struct coll_request *request,
 static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
                        uint64_t address, size_t bytes, unsigned char *to)
 {
-    struct coll_comm *root = comm->family->root;
+    struct coll_comm *root = comm->comm_world->root;
     const int owner = coll_root_rank(comm, rank);
     const struct direct_wish what = piece_of(comm, request, rank, address, bytes);
     unsigned char *piece;
@@ -323,7 +323,7 @@ static bool is_idle(const struct coll_comm *root, int owner)
 
 bool coll_direct_took(const struct coll_comm *comm)
 {
-    struct direct_private *root = of(comm->family->root);
+    struct direct_private *root = of(comm->comm_world->root);
     const bool took = root && root->took;
     if (took)
         root->took = false;
@@ -332,7 +332,7 @@ bool coll_direct_took(const struct coll_comm *comm)
 
 bool coll_direct_asking(const struct coll_comm *comm, int rank)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
         return false;
     const int owner = coll_root_rank(comm, rank);
@@ -344,7 +344,7 @@ bool coll_direct_asking(const struct coll_comm *comm, int rank)
 
 void coll_direct_forget_wishes(struct coll_comm *comm)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
         return;
     for (int owner = 0; owner < root->world; owner++) {
@@ -365,7 +365,7 @@ void coll_direct_forget_wishes(struct coll_comm *comm)
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
                          uint64_t address, size_t bytes, unsigned char *to)
 {
-    const struct direct_private *root = of(comm->family->root);
+    const struct direct_private *root = of(comm->comm_world->root);
     if (root->bounces)
         return ask(comm, request, rank, address, bytes, to);
     size_t done;
@@ -380,7 +380,7 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
 /** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
 static size_t most_at_a_time(const struct coll_comm *comm)
 {
-    const struct direct_private *root = of(comm->family->root);
+    const struct direct_private *root = of(comm->comm_world->root);
     return root->bounces && root->slice < of(comm)->slice ? root->slice : of(comm)->slice;
 }
 
@@ -418,7 +418,7 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
 void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                             int contributors, size_t first_byte, size_t bytes)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces || bytes == 0)
         return;
     for (int rank = 0; rank < contributors; rank++) {
@@ -482,8 +482,8 @@ zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request 
         copy(comm, request, to, coll_direct_address(comm, rank, place), bytes);
         *done = bytes;
     }
-    const size_t most = of(comm->family->root) && of(comm->family->root)->bounces
-                            ? of(comm->family->root)->slice
+    const size_t most = of(comm->comm_world->root) && of(comm->comm_world->root)->bounces
+                            ? of(comm->comm_world->root)->slice
                             : SIZE_MAX;
     while (*done < bytes && result == ZERO_OK) {
         const size_t size = bytes - *done < most ? bytes - *done : most;

@@ -135,7 +135,7 @@ static void fetch_thread(const struct coll_live *live)
 {
     cpu_set_t allowed, here;
     const int cpu = sched_getcpu();
-    const pid_t thread = live->root->family->thread;
+    const pid_t thread = live->root->comm_world->thread;
     if (tgkill(getpid(), thread, 0) != 0 || cpu < 0 || cpu >= CPU_SETSIZE ||
         sched_getaffinity(thread, sizeof allowed, &allowed) != 0 ||
         !CPU_ISSET((size_t)cpu, &allowed))
@@ -146,7 +146,7 @@ static void fetch_thread(const struct coll_live *live)
         sched_setaffinity(thread, sizeof allowed, &allowed);
 }
 
-/** The family has failed: the other ranks' threads learn it too, and do the same. */
+/** The comm world has failed: the other ranks' threads learn it too, and do the same. */
 static void pass_on(const struct coll_live *live)
 {
     for (int rank = 0; rank < live->root->world; rank++)

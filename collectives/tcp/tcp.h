@@ -19,7 +19,7 @@
  *   tcp_show.c        small arenas that peers see
  *   tcp_thread.c      the thread; deaths and silence
  *
- * The same thread tells of the family's failure, hears of it, and sees the end of a connection,
+ * The same thread tells of the comm world's failure, hears of it, and sees the end of a connection,
  * which is the death of its rank unless that has said that it leaves. Every tick it sends
  * something, and a rank that has sent nothing for stall_ns is silent: counted in ticks, because a
  * job that is suspended as a whole has lost time, but no rank.

@@ -1,7 +1,7 @@
 // How the ranks come to know of a failure, and to the same one. Who hears of one for the first time
 // tells all others at once, behind everything that it has told them before. When every living rank
 // has done so, all that anybody had done before it knew of the failure is here, and the failure
-// that the lowest of them has told of is the family's. A rank that gives no sign of life for
+// that the lowest of them has told of is the comm world's. A rank that gives no sign of life for
 // half the stall is not waited for, and none for more than 2 s: one that is later than that ends in
 // another failure than the rest.
 
@@ -47,7 +47,7 @@ const struct net_failure *coll_net_failure(struct coll_net *net)
         return &net->first;
     if (coll_failed(net->root) == ZERO_OK)
         return NULL;
-    // This rank's own, which is the family's here already.
+    // This rank's own, which is the comm world's here already.
     note(&net->first, coll_state(net->root, &error), error.message);
     return &net->first;
 }

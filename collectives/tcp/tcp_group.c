@@ -37,7 +37,7 @@ zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory for %zu bytes", group->name,
                          copies_bytes(group));
     memset(copies, 0, copies_bytes(group));
-    group->family->counters.memory_bytes += copies_bytes(group);
+    group->comm_world->counters.memory_bytes += copies_bytes(group);
     pthread_mutex_lock(&net->lock);
     net->rooms[1 + room] = (struct net_room){.block = coll_direct_own(group),
                                              .world = group->world,
@@ -101,7 +101,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
         for (int rank = 0; rank < group->world; rank++)
             turn_away(&net->peers[group->root_ranks[rank]], own);
         net->rooms[own].copies = NULL;
-        group->family->counters.memory_bytes -= copies_bytes(group);
+        group->comm_world->counters.memory_bytes -= copies_bytes(group);
         base_free(copies);
     }
     pthread_mutex_unlock(&net->lock);

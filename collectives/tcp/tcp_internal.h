@@ -91,7 +91,7 @@ struct net_peer {
     size_t out_tail_bytes;
 };
 
-/** A failure that is not yet the family's; result 0: none. */
+/** A failure that is not yet the comm world's; result 0: none. */
 struct net_failure {
     zero_result result;
     char message[COLL_MESSAGE_BYTES];
@@ -110,7 +110,7 @@ struct coll_net {
     struct net_room rooms[NET_ROOMS];
     struct net_show *shows;
     struct net_failure first;  /**< that this rank has heard of, and tells the others, */
-    struct net_failure chosen; /**< and what is to be the family's here: what was told by */
+    struct net_failure chosen; /**< and what is to be the comm world's here: what was told by */
     int chosen_from;           /**< the lowest rank */
     uint64_t choose_by_ns;
     uint64_t timeout_ns; /**< of any wait */
@@ -134,8 +134,8 @@ void coll_net_fail(struct coll_net *net, int from, zero_result result, const cha
 /** What the others are told of it; NULL: there is none. */
 const struct net_failure *coll_net_failure(struct coll_net *net);
 
-/** Makes it the family's when it is time to; returns how long that still takes, UINT64_MAX if there
- * is none to come. */
+/** Makes it the comm world's when it is time to; returns how long that still takes, UINT64_MAX if
+ * there is none to come. */
 uint64_t coll_net_settle(struct coll_net *net);
 
 /* ------------------------------------------------------------------ tcp_connection.c */

@@ -359,7 +359,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", root->name);
     *made = (struct coll_net){.root = root,
-                              .timeout_ns = root->family->timeout_ns,
+                              .timeout_ns = root->comm_world->timeout_ns,
                               .stall_ns = stall_ns,
                               .tick_ns = tick_of(stall_ns),
                               .epoll = -1,
@@ -372,7 +372,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
         coll_net_free(made);
         return result;
     }
-    root->family->counters.memory_bytes += coll_net_bytes(root->world);
+    root->comm_world->counters.memory_bytes += coll_net_bytes(root->world);
     *net = made;
     return ZERO_OK;
 }

@@ -33,8 +33,9 @@ zero_result coll_shared_allocate(struct coll_comm *comm, struct coll_arena *aren
         const size_t first = next_granule(arena, span->offset);
         const size_t end = next_granule(arena, span->offset + span->count);
         if (span->count > 0 && first < end)
-            result = coll_memory_allocate(comm->name, arena->memory, arena->base, first,
-                                          end - first, &comm->family->counters.huge_bytes, error);
+            result =
+                coll_memory_allocate(comm->name, arena->memory, arena->base, first, end - first,
+                                     &comm->comm_world->counters.huge_bytes, error);
     }
     return result;
 }

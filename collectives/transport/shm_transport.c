@@ -35,7 +35,7 @@ static zero_result create_own(struct coll_comm *comm, size_t bytes, size_t touch
     if (result == ZERO_OK)
         result = coll_memory_allocate(comm->name, *memory, *address, 0,
                                       touched < bytes ? touched : bytes,
-                                      &comm->family->counters.huge_bytes, error);
+                                      &comm->comm_world->counters.huge_bytes, error);
     return result;
 }
 
@@ -56,9 +56,10 @@ static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, 
 static zero_result swap_descriptors(struct coll_comm *comm, int memory, struct base_error *error)
 {
     const struct shm *shm = comm->link;
-    const zero_result result = boot_exchange_fds(shm->boot, &memory, 1, shm->descriptors,
-                                                 base_clock_ns() + comm->family->timeout_ns, error);
-    if (result != ZERO_OK && comm->family->poison)
+    const zero_result result =
+        boot_exchange_fds(shm->boot, &memory, 1, shm->descriptors,
+                          base_clock_ns() + comm->comm_world->timeout_ns, error);
+    if (result != ZERO_OK && comm->comm_world->poison)
         coll_fail(comm, result, "%s", error->message);
     return result;
 }
@@ -233,7 +234,7 @@ static void shm_close_comm(struct coll_comm *comm)
     if (!shm)
         return;
     const bool ours = is_ours(shm, comm);
-    if (comm->family->poison && ours)
+    if (comm->comm_world->poison && ours)
         coll_direct_leave(comm);
     if (ours)
         coll_live_stop(shm->live);
@@ -262,7 +263,7 @@ static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
     const struct shm *shm = root->link;
     const zero_result result =
         coll_memory_allocate(root->name, shm->blocks, coll_direct_own(root), (1 + index) * bytes,
-                             bytes, &root->family->counters.huge_bytes, error);
+                             bytes, &root->comm_world->counters.huge_bytes, error);
     if (result == ZERO_OK)
         *block = room_of(root, root->rank, index);
     return result;
@@ -275,7 +276,7 @@ static zero_result shm_group_prepare(struct coll_comm *comm, size_t *part, struc
 
 static void shm_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
-    struct direct_block *block = room_of(comm->family->root, coll_root_rank(comm, rank), part);
+    struct direct_block *block = room_of(comm->comm_world->root, coll_root_rank(comm, rank), part);
     coll_direct_group_meet(comm, rank, block);
     // The pages are there. If this fails an access fills in the page table.
     coll_memory_populate(comm->name, block, coll_direct_block_bytes(comm->world), true, NULL);
@@ -283,7 +284,7 @@ static void shm_group_meet(struct coll_comm *comm, int rank, size_t part)
 
 static void shm_group_close(struct coll_comm *comm)
 {
-    const struct coll_comm *root = comm->family->root;
+    const struct coll_comm *root = comm->comm_world->root;
     coll_direct_group_close(comm, is_ours(root->link, root));
 }
 

@@ -21,7 +21,7 @@ struct tcp {
 
 static struct tcp *of(const struct coll_comm *comm)
 {
-    return comm->family->root->link;
+    return comm->comm_world->root->link;
 }
 
 /** A child made by fork() that closes has no thread, may find the network locked for ever, and its
@@ -104,12 +104,12 @@ static size_t tcp_memory(int world)
  * comes while a rank spins: what comes is brought by another thread. */
 static void join(struct coll_comm *comm)
 {
-    struct coll_family *family = comm->family;
+    struct coll_comm_world *comm_world = comm->comm_world;
     coll_direct_join(comm);
-    family->poison = &coll_direct_own(comm)->poison;
-    family->spins = 4;
-    family->spin_ns = 0;
-    family->yields = 4;
+    comm_world->poison = &coll_direct_own(comm)->poison;
+    comm_world->spins = 4;
+    comm_world->spin_ns = 0;
+    comm_world->yields = 4;
 }
 
 /** Connects this rank with the others by a mesh, whose sockets it takes. They have met, and hear
@@ -192,7 +192,7 @@ static void tcp_leave(struct coll_comm *root)
     struct tcp *tcp = root->link;
     if (!tcp || !tcp->started || !is_ours(root))
         return;
-    coll_net_linger(tcp->net, root->family->timeout_ns);
+    coll_net_linger(tcp->net, root->comm_world->timeout_ns);
     coll_direct_leave(root);
     coll_net_stop(tcp->net);
 }

@@ -174,7 +174,7 @@ static zero_result fail_incomplete(const struct coll_comm *comm, const struct me
 {
     struct base_numbers missing;
     return zero_fail(error, ZERO_E_TIMEOUT, "communicator %s: rank %d waited %.1f s for %s of %d",
-                     comm->name, comm->rank, (double)comm->family->timeout_ns * 1e-9,
+                     comm->name, comm->rank, (double)comm->comm_world->timeout_ns * 1e-9,
                      missing_text(comm, meeting, &missing), comm->world);
 }
 
@@ -183,8 +183,8 @@ static zero_result fail_incomplete(const struct coll_comm *comm, const struct me
 static void await_all(struct coll_comm *comm, struct meeting *meeting)
 {
     struct coll_team *team = ((struct threads *)comm->link)->team;
-    struct base_reminder said = {.first_ns = comm->family->remind_ns};
-    const uint64_t begun = base_clock_ns(), timeout_ns = comm->family->timeout_ns;
+    struct base_reminder said = {.first_ns = comm->comm_world->remind_ns};
+    const uint64_t begun = base_clock_ns(), timeout_ns = comm->comm_world->timeout_ns;
     for (uint64_t waited = 0; !meeting->complete && waited < timeout_ns;
          waited = base_clock_ns() - begun) {
         const uint64_t next = base_reminder_next(&said);
@@ -192,7 +192,7 @@ static void await_all(struct coll_comm *comm, struct meeting *meeting)
         if (base_reminder_due(&said, waited)) {
             missing_text(comm, meeting, &missing);
             pthread_mutex_unlock(&team->mutex);
-            base_logf(comm->family->log, ZERO_LOG_WARN, "coll",
+            base_logf(comm->comm_world->log, ZERO_LOG_WARN, "coll",
                       "the ranks that open \"%s\" have waited %.0f s for %s of %d", comm->name,
                       (double)waited * 1e-9, missing.text, comm->world);
             pthread_mutex_lock(&team->mutex);
@@ -268,7 +268,7 @@ void coll_threads_close(struct coll_comm *comm)
     struct threads *threads = comm->link;
     if (!threads)
         return;
-    if (comm->family->poison)
+    if (comm->comm_world->poison)
         coll_direct_leave(comm);
     if (threads->meeting)
         leave_meeting(comm);

@@ -42,8 +42,8 @@ struct coll_transport {
 
     /** Bytes of control memory of a rank among `world`. */
     size_t (*memory)(int world);
-    /** Meets the other ranks; sets comm->link, and the family's poison, spins, spin_ns, yields and
-     * private_path. After an error `close` is still called. */
+    /** Meets the other ranks; sets comm->link, and the comm world's poison, spins, spin_ns, yields
+     * and private_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
     /** Leaves, while groups' rooms and arenas are still there; `close` then finds that it has.
@@ -111,7 +111,7 @@ struct coll_transport {
 
     /** Wakes every rank of the communicator that sleeps. Any thread. */
     void (*wake)(struct coll_comm *comm);
-    /** Says that this rank is about to sleep; what happens in the family from now on ends the
+    /** Says that this rank is about to sleep; what happens in the comm world from now on ends the
      * sleep. */
     void (*sleep_begin)(struct coll_comm *comm);
     /** Sleeps until something happens or the time is over. */

@@ -400,14 +400,14 @@ static void a_message_that_is_late(void **state)
     struct coll_comm *comm;
     pthread_t writer;
     assert_int_equal(coll_open(&comm, &config, NULL), ZERO_OK);
-    struct coll_poison *poison = comm->family->poison;
+    struct coll_poison *poison = comm->comm_world->poison;
     atomic_store(&poison->state, (uint32_t)-ZERO_E_ABORTED);
     assert_int_equal(pthread_create(&writer, NULL, write_late, poison), 0);
     assert_int_equal(coll_state(comm, &error), ZERO_E_ABORTED);
     assert_string_equal(error.message, "written late");
     assert_int_equal(pthread_join(writer, NULL), 0);
     // Who has given up waiting for it before gets it, too.
-    comm->family->unwritten = true;
+    comm->comm_world->unwritten = true;
     base_error_clear(&error);
     assert_int_equal(coll_state(comm, &error), ZERO_E_ABORTED);
     assert_string_equal(error.message, "written late");

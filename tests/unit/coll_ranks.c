@@ -95,7 +95,7 @@ static void *run_rank(void *argument)
     if (!rank->good) {
         fprintf(stderr, "rank %d: coll_open: %s\n", rank->config.rank, error.message);
     } else {
-        comm->family->timeout_ns = rank->config.timeout_ns;
+        comm->comm_world->timeout_ns = rank->config.timeout_ns;
         rank->good = rank->fn(comm, rank->user);
     }
     coll_close(comm);

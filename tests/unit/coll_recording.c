@@ -79,7 +79,7 @@ static bool record_everything(struct coll_comm *comm, void *user)
     (void)user;
     const int rank = coll_rank(comm);
     struct control_rank *area = &segment->ranks[rank];
-    comm->family->control = area;
+    comm->comm_world->control = area;
     CHECK(run_operations(comm));
     const uint64_t part = COUNT * sizeof(float);
     CHECK(control_newest(area) == 6);
@@ -104,7 +104,7 @@ static bool record_a_wait(struct coll_comm *comm, void *user)
     struct control_rank *area = &segment->ranks[rank];
     struct coll_request request = {0};
     struct control_record record;
-    comm->family->control = area;
+    comm->comm_world->control = area;
     const struct coll_all_gather word = {.spans = spans}; // of rank 0's
     if (rank == 0)
         for (int other = 1; other < WORLD; other++)
