@@ -119,7 +119,7 @@ struct coll_comm {
     char name[COLL_NAME_BYTES];
 
     uint64_t sequence;          /**< ordered operations started so far */
-    bool untold;                /**< something has changed that sleeping peers may wait for */
+    bool must_wake_peers;       /**< something has changed that sleeping peers may wait for */
     struct coll_queue queue;    /**< ordered operations; the first is the one that is worked on */
     struct coll_queue messages; /**< sends and receives */
     uint64_t *sends, *receives; /**< of every rank: messages to and from it started so far */
@@ -185,11 +185,12 @@ static inline void coll_point(struct coll_comm *comm, uint32_t kind, const char 
  * filled in. */
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
 
-/** The same, but peers that sleep are not woken: the caller waits for the request at once. */
+/** As coll_start(), but sleeping peers are not woken, because the caller waits for the request at
+ * once. */
 zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
 
 /** Wakes peers that sleep, if something has changed since the last time. */
-void coll_tell(const struct coll_comm *comm);
+void coll_wake_peers(const struct coll_comm *comm);
 
 /** Refuses a call: fatal, because this rank will be missed. */
 zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,

@@ -45,11 +45,11 @@ static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request
     return request->kind == COLL_SEND ? &comm->sends[peer] : &comm->receives[peer];
 }
 
-void coll_tell(const struct coll_comm *comm)
+void coll_wake_peers(const struct coll_comm *comm)
 {
     for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
-        if (each->untold) {
-            each->untold = false;
+        if (each->must_wake_peers) {
+            each->must_wake_peers = false;
             each->transport->wake(each);
         }
 }
@@ -57,7 +57,7 @@ void coll_tell(const struct coll_comm *comm)
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
 {
     const zero_result result = coll_begin(comm, request, kind);
-    coll_tell(comm);
+    coll_wake_peers(comm);
     return result;
 }
 
@@ -114,7 +114,7 @@ zero_result coll_progress(struct coll_comm *comm)
     for (struct coll_comm *each = comm->comm_world->comms; each && !comm->comm_world->stopped;
          each = each->next)
         each->transport->progress(each);
-    coll_tell(comm);
+    coll_wake_peers(comm);
     return coll_stop(comm);
 }
 

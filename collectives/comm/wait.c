@@ -211,7 +211,7 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
     struct coll_comm_world *comm_world = comm->comm_world;
     const unsigned round = waiter->rounds++;
     if (round == TELL_ROUNDS)
-        coll_tell(comm);
+        coll_wake_peers(comm);
     if (round >= comm_world->spins)
         coll_waited(&waiter->clock);
     const uint64_t waited_ns = waiter->clock.waited_ns;
@@ -285,6 +285,6 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
         learn(comm->comm_world, &waiter);
     if (waiter.announced)
         comm->transport->sleep_end(comm);
-    coll_tell(comm);
+    coll_wake_peers(comm);
     return result;
 }

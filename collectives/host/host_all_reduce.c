@@ -157,7 +157,7 @@ static void count_steps(struct coll_comm *comm, uint64_t steps)
     _Atomic uint64_t *written = &coll_direct_own(comm)->written;
     const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
     atomic_store_explicit(written, before + steps, memory_order_release);
-    comm->untold = true;
+    comm->must_wake_peers = true;
 }
 
 bool coll_direct_behind(const struct coll_comm *comm, int rank)

@@ -172,7 +172,7 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
     atomic_store_explicit(&own->posted, request->sequence + 1, memory_order_release);
     atomic_store_explicit(&coll_direct_own(comm)->posted, request->sequence + 1,
                           memory_order_release);
-    comm->untold = true;
+    comm->must_wake_peers = true;
     return ZERO_OK;
 }
 
@@ -274,7 +274,7 @@ zero_result coll_direct_progress(struct coll_comm *comm)
         memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
         atomic_store_explicit(&coll_direct_own(comm)->consumed, request->sequence + 1,
                               memory_order_release);
-        comm->untold = true;
+        comm->must_wake_peers = true;
         result = ZERO_OK;
     }
     return coll_direct_took(comm) ? ZERO_OK : result;
