@@ -33,56 +33,56 @@
 #include <stdalign.h>
 
 enum {
-    DIRECT_LINE = 128,  /**< two cache lines: processors fetch them in pairs */
-    DIRECT_RING = 128,  /**< operations of a rank that can be under way */
-    DIRECT_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
-    DIRECT_LETTERS = 8, /**< messages from one rank to another that can be under way */
-    DIRECT_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
-    DIRECT_NOTE_WORDS = 18,
+    HOST_LINE = 128,  /**< two cache lines: processors fetch them in pairs */
+    HOST_RING = 128,  /**< operations of a rank that can be under way */
+    HOST_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
+    HOST_LETTERS = 8, /**< messages from one rank to another that can be under way */
+    HOST_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
+    HOST_NOTE_WORDS = 18,
 };
 
 /** More than any number of operations. */
-#define DIRECT_GONE UINT64_MAX
+#define HOST_GONE UINT64_MAX
 
 /** Not in an arena. */
-#define DIRECT_PRIVATE UINT32_MAX
+#define HOST_PRIVATE UINT32_MAX
 
 /** Where a rank's memory lies. */
-struct direct_place {
+struct host_place {
     uint64_t at;    /**< offset in the arena; the address, if it is private */
     uint64_t bytes; /**< that may be read from there on */
-    uint32_t arena; /**< DIRECT_PRIVATE: in none */
+    uint32_t arena; /**< HOST_PRIVATE: in none */
 };
 
 /** What a rank posts for one operation. What every reader needs is in the first pair of lines. */
-struct direct_descriptor {
-    alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
-    uint64_t history;           /**< hash of all signatures up to this operation's */
-    struct direct_place source; /**< of a small operation: `at` is its slot */
-    struct direct_place target; /**< of an all-reduce: where its result goes; of an all-to-all: `at`
+struct host_descriptor {
+    alignas(HOST_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
+    uint64_t history;         /**< hash of all signatures up to this operation's */
+    struct host_place source; /**< of a small operation: `at` is its slot */
+    struct host_place target; /**< of an all-reduce: where its result goes; of an all-to-all: `at`
                                      is the number of its table */
-    alignas(DIRECT_INLINE) unsigned char bytes[DIRECT_INLINE]; /**< of a small operation, if they
+    alignas(HOST_INLINE) unsigned char bytes[HOST_INLINE]; /**< of a small operation, if they
                                                                     fit */
     struct coll_signature signature;
 };
 
 /** What a rank posts for one message. */
-struct direct_letter {
+struct host_letter {
     struct coll_signature signature;
-    struct direct_place source;
+    struct host_place source;
 };
 
 /** The messages between two ranks, in one's block for each of the others. */
-struct direct_mail {
-    alignas(DIRECT_LINE) _Atomic uint64_t posted; /**< messages sent there */
-    _Atomic uint64_t received;                    /**< messages received from there */
-    struct direct_letter letters[DIRECT_LETTERS];
+struct host_mail {
+    alignas(HOST_LINE) _Atomic uint64_t posted; /**< messages sent there */
+    _Atomic uint64_t received;                  /**< messages received from there */
+    struct host_letter letters[HOST_LETTERS];
 };
 
 /** The last of a rank's calls that are not ordered operations of the root, whose ring has those. */
-struct direct_note {
+struct host_note {
     _Atomic uint64_t stamp; /**< 0: nothing; odd: being written */
-    _Atomic uint64_t words[DIRECT_NOTE_WORDS];
+    _Atomic uint64_t words[HOST_NOTE_WORDS];
 };
 
 /**
@@ -90,218 +90,215 @@ struct direct_note {
  * `gone`. Ranks that share no memory have copies of each other's, with room for one rank's mail and
  * spans, this one's: tcp/tcp.h.
  */
-struct direct_block {
-    alignas(DIRECT_LINE) _Atomic uint64_t posted;   /**< operations posted */
-    _Atomic uint32_t bell;                          /**< of the root: see host_join.c */
-    alignas(DIRECT_LINE) _Atomic uint64_t consumed; /**< operations done with; DIRECT_GONE: left */
-    alignas(DIRECT_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
+struct host_block {
+    alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */
+    _Atomic uint32_t bell;                        /**< of the root: see host_join.c */
+    alignas(HOST_LINE) _Atomic uint64_t consumed; /**< operations done with; HOST_GONE: left */
+    alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
                                                          fetched */
-    alignas(DIRECT_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
+    alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
                                                          the owner */
-    alignas(DIRECT_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
+    alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
                                                          this block any more, counted by them */
-    alignas(DIRECT_LINE) struct live_cell live;     /**< of the root */
-    alignas(DIRECT_LINE) struct direct_note note;   /**< of the root: of all its communicators */
-    alignas(DIRECT_LINE) struct coll_poison poison; /**< rank 0's of the root is the comm world's */
-    alignas(DIRECT_LINE) cpu_set_t cpus;            /**< where the owner may run */
-    int allowed_cpus;                               /**< how many of them it can keep busy */
+    alignas(HOST_LINE) struct live_cell live;     /**< of the root */
+    alignas(HOST_LINE) struct host_note note;     /**< of the root: of all its communicators */
+    alignas(HOST_LINE) struct coll_poison poison; /**< rank 0's of the root is the comm world's */
+    alignas(HOST_LINE) cpu_set_t cpus;            /**< where the owner may run */
+    int allowed_cpus;                             /**< how many of them it can keep busy */
     _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
-    struct direct_descriptor ring[DIRECT_RING];
+    struct host_descriptor ring[HOST_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
-    struct direct_mail mail[]; /**< of every rank; behind it DIRECT_TABLES tables of `world` spans:
+    struct host_mail mail[]; /**< of every rank; behind it HOST_TABLES tables of `world` spans:
                                   where an all-to-all's blocks lie in the source */
 };
 
 /** Room for this rank's block in a group: taken until all of the group's `members` are gone. */
-struct direct_room {
-    struct direct_block *block; /**< NULL: not yet allocated */
+struct host_room {
+    struct host_block *block; /**< NULL: not yet allocated */
     int members;
 };
 
 /** For sums on their way, in the innermost cache. */
-struct direct_scratch {
-    alignas(DIRECT_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double) + COLL_SUM_LINE];
-    alignas(DIRECT_LINE) unsigned char block[COLL_SUM_TILE * sizeof(double)];
+struct host_scratch {
+    alignas(HOST_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double) + COLL_SUM_LINE];
+    alignas(HOST_LINE) unsigned char block[COLL_SUM_TILE * sizeof(double)];
 };
 
 /** One rank's state in one communicator: of a root the first member of the transport's link, of a
  * group the whole link. */
-struct direct {
-    struct direct_block **blocks; /**< of every rank */
-    struct direct_block **homes;  /**< of every rank: its block in the root */
-    unsigned char *met;           /**< of every rank: enum direct_meeting, for the oldest request */
-    const void **sources;         /**< of every rank: room for a list of addresses, */
-    void **targets;               /**< and for another one */
+struct host_comm {
+    struct host_block **blocks; /**< of every rank */
+    struct host_block **homes;  /**< of every rank: its block in the root */
+    unsigned char *met;         /**< of every rank: enum host_meeting, for the oldest request */
+    const void **sources;       /**< of every rank: room for a list of addresses, */
+    void **targets;             /**< and for another one */
     uint64_t *consumed; /**< of every rank: what its counter was when it was last looked at */
     size_t at;          /**< how far the oldest request is, in its own units */
     uint64_t room;      /**< operations below this number can be posted */
     uint64_t history;   /**< hash of the signatures of all that were */
     size_t *fetched;    /**< of every rank: bytes of its block that are here already */
-    struct direct_private *private; /**< of processes: remote_read.c's own */
-    uint64_t tables[DIRECT_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
-    uint64_t all_to_alls;           /**< started so far */
+    struct host_private *private; /**< of processes: remote_read.c's own */
+    uint64_t tables[HOST_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
+    uint64_t all_to_alls;         /**< started so far */
     const struct coll_sum_kernels *kernels;
-    struct direct_scratch *scratch;
+    struct host_scratch *scratch;
     size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
     bool shared;                    /**< the ranks are processes, for futexes */
     bool joined;                    /**< the others count on this rank to leave */
     void (*tell)(const struct coll_comm *comm); /**< sends what has changed in this rank's block to
                                                      the others, who have copies; NULL: they see it.
                                                      Any thread */
-    struct direct_room rooms[COLL_GROUPS_MAX];  /**< of a root */
+    struct host_room rooms[COLL_GROUPS_MAX];    /**< of a root */
 };
 
 /** How far the oldest request is with one peer. */
-enum direct_meeting {
-    DIRECT_NOT_MET,
-    DIRECT_MET,  /**< it has posted the same operation */
-    DIRECT_DONE, /**< and nothing more is to be done with it: its block is copied, or it was
+enum host_meeting {
+    HOST_NOT_MET,
+    HOST_MET,  /**< it has posted the same operation */
+    HOST_DONE, /**< and nothing more is to be done with it: its block is copied, or it was
                       reported */
 };
 
 /* ------------------------------------------------------------------ host_join.c */
 
 /** Bytes of a block in a communicator of `world` ranks. */
-size_t coll_direct_block_bytes(int world);
+size_t coll_host_block_bytes(int world);
 
 /** Bytes of a rank's control memory in a root of `world` ranks; `shared`: they are processes. */
-size_t coll_direct_memory(int world, bool shared);
+size_t coll_host_memory(int world, bool shared);
 
-/** Allocates the tables. *Local.* After an error coll_direct_free() is still called. */
-zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
-                             struct base_error *error);
+/** Allocates the tables. *Local.* After an error coll_host_free() is still called. */
+zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool shared,
+                           struct base_error *error);
 
 /** Fills in this rank's block, all zero so far, before anybody else sees it. *Local.* */
-void coll_direct_prepare(struct direct_block *block);
+void coll_host_prepare(struct host_block *block);
 
 /** Goes to work as a root, when direct->blocks is filled in. *Local.* */
-void coll_direct_join(struct coll_comm *comm);
+void coll_host_join(struct coll_comm *comm);
 
 /** Tells the others that this rank leaves; afterwards it does not touch the blocks. *Local.* */
-void coll_direct_leave(struct coll_comm *comm);
+void coll_host_leave(struct coll_comm *comm);
 
 /** Whether a rank has left. *Local.* */
-bool coll_direct_left(const struct coll_comm *comm, int rank);
+bool coll_host_left(const struct coll_comm *comm, int rank);
 
 /** Frees the tables. *Local.* */
-void coll_direct_free(struct direct *direct, struct coll_comm *comm);
+void coll_host_free(struct host_comm *host, struct coll_comm *comm);
 
 /** The functions of the table that all such transports have in common. */
-void coll_direct_wake(struct coll_comm *comm);
-void coll_direct_wake_rank(struct coll_comm *comm, int rank);
-void coll_direct_sleep_begin(struct coll_comm *comm);
-void coll_direct_sleep(struct coll_comm *comm, uint64_t timeout_ns);
-void coll_direct_sleep_end(struct coll_comm *comm);
+void coll_host_wake(struct coll_comm *comm);
+void coll_host_wake_rank(struct coll_comm *comm, int rank);
+void coll_host_sleep_begin(struct coll_comm *comm);
+void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns);
+void coll_host_sleep_end(struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ host_group.c */
 
 /** Allocates room `index` for a block of `bytes` bytes of this rank of the root, for as long as any
  * rank can see it. */
-typedef zero_result (*direct_room_fn)(struct coll_comm *root, size_t index, size_t bytes,
-                                      struct direct_block **block, struct base_error *error);
+typedef zero_result (*host_room_fn)(struct coll_comm *root, size_t index, size_t bytes,
+                                    struct host_block **block, struct base_error *error);
 
 /** Bytes between two rooms, or a root's block and the first, in one memory: any group's fits. */
-size_t coll_direct_room_bytes(const struct coll_comm *root);
+size_t coll_host_room_bytes(const struct coll_comm *root);
 
 /** Makes comm->link of a group with this rank's block, in a room that is free, or a new one made by
  * `add`: *room. *Local.* ZERO_E_LIMIT: all rooms are taken; ZERO_E_NOMEM, and what `add` returns.
  */
-zero_result coll_direct_group_prepare(struct coll_comm *comm, direct_room_fn add, size_t *room,
-                                      struct base_error *error);
+zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, size_t *room,
+                                    struct base_error *error);
 
 /** Fills in a rank's block. *Local.* */
-void coll_direct_group_meet(struct coll_comm *comm, int rank, struct direct_block *block);
+void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *block);
 
 /** Frees the link, which may be NULL; with `leaving` tells the others before that this rank leaves
  * the group. *Local.* */
-void coll_direct_group_close(struct coll_comm *comm, bool leaving);
+void coll_host_group_close(struct coll_comm *comm, bool leaving);
 
 /* ------------------------------------------------------------------ host_post.c */
 
-zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_progress(struct coll_comm *comm);
+zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_progress(struct coll_comm *comm);
 
 /** ZERO_OK if `rank` has posted the oldest request, ZERO_AGAIN if not yet; fails if it has posted
  * something else in its place. */
-zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *request, int rank);
+zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank);
 
 /** The same for ranks 0 .. count-1. */
-zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_request *request,
-                                 int count);
+zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
+                               int count);
 
 /** Whether a small operation's bytes travel with its descriptor. */
-static inline bool coll_direct_inlined(const struct coll_request *request)
+static inline bool coll_host_inlined(const struct coll_request *request)
 {
     return coll_kind_is_small(request->kind) &&
-           ((const struct coll_small *)request)->bytes <= DIRECT_INLINE;
+           ((const struct coll_small *)request)->bytes <= HOST_INLINE;
 }
 
 /** What `rank` has posted for a request. */
-struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, int rank,
-                                                 uint64_t sequence);
+struct host_descriptor *coll_host_descriptor(const struct coll_comm *comm, int rank,
+                                             uint64_t sequence);
 
 /** Whether a rank has posted, or is done with, the operation of this number. */
-bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequence);
-bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence);
+bool coll_host_posted(const struct coll_comm *comm, int rank, uint64_t sequence);
+bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequence);
 
 /** Whether `rank` can't look at the ring's entry for the request as what it was before. */
-bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
-                          int rank);
+bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request *request, int rank);
 
 /* ------------------------------------------------------------------ host_source.c */
 
 /** This rank's memory from `address` on, as the others find it. */
-struct direct_place coll_direct_place(const struct coll_comm *comm, const void *address,
-                                      size_t bytes);
+struct host_place coll_host_place(const struct coll_comm *comm, const void *address, size_t bytes);
 
 /** A place of `rank` in this process's memory; NULL if it can't be addressed. */
-unsigned char *coll_direct_address(const struct coll_comm *comm, int rank,
-                                   const struct direct_place *place);
+unsigned char *coll_host_address(const struct coll_comm *comm, int rank,
+                                 const struct host_place *place);
 
 /* ------------------------------------------------------------------ remote_read.c */
 
 // How an operation reads what peers have posted, wherever it lies: a sum looks at pieces of all
-// contributors at a time, coll_direct_view(); a copy brings it to where it is wanted,
-// coll_direct_fetch(). ZERO_AGAIN from either: a piece has been asked of its owner, and the next
+// contributors at a time, coll_host_view(); a copy brings it to where it is wanted,
+// coll_host_fetch(). ZERO_AGAIN from either: a piece has been asked of its owner, and the next
 // call of progress asks again, with the same arguments. Negative: coll_fail() was called. The place
 // may be an operation's or a message's.
 
 /** The most elements that one view of each of the ranks 0 .. contributors-1 can show: SIZE_MAX, or
  * a multiple of 1,024. The request is the oldest one, and all of them have posted it. */
-size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
-                         int contributors, size_t element_bytes);
+size_t coll_host_piece(const struct coll_comm *comm, const struct coll_request *request,
+                       int contributors, size_t element_bytes);
 
 /** Bytes first_byte .. first_byte+bytes-1 of a place in this process's memory, until the next view
  * of the same rank. The pieces of the oldest request are looked at in ascending order. */
-zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *request, int rank,
-                             const struct direct_place *place, size_t first_byte, size_t bytes,
-                             const void **at);
+zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *request, int rank,
+                           const struct host_place *place, size_t first_byte, size_t bytes,
+                           const void **at);
 
 /** Asks the owners for what the next view of each of the ranks 0 .. contributors-1 will show, so
  * that it is on its way while what they show now is worked on. All of them show that: a request
  * that waits for a piece holds up nobody by one that it has no use for yet. What works on it calls
  * no communicator of the comm world, whose requests might want what is kept for this one. *Local.*
  */
-void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
-                            int contributors, size_t first_byte, size_t bytes);
+void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
+                          int contributors, size_t first_byte, size_t bytes);
 
 /** Copies the first `bytes` bytes of a place to `to`, which may overlap it if both are this rank's.
  * *done counts those that are there: 0 at first, kept by the caller from call to call. */
-zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
-                              const struct direct_place *place, size_t bytes, void *to,
-                              size_t *done);
+zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                            const struct host_place *place, size_t bytes, void *to, size_t *done);
 
 /** The oldest request is complete: its views are worth nothing. *Local.* */
-void coll_direct_forget_views(struct coll_comm *comm);
+void coll_host_forget_views(struct coll_comm *comm);
 
 /** Copies what peers have asked of this rank; whether there was anything. *Local.* */
-bool coll_direct_serve(struct coll_comm *root);
+bool coll_host_serve(struct coll_comm *root);
 
 /** A piece that this rank wants of another one's memory, when they share none. */
-struct direct_wish {
-    const struct direct_block *block; /**< the owner's, as seen here */
-    uint64_t sequence;                /**< of the operation, or of the message */
+struct host_wish {
+    const struct host_block *block; /**< the owner's, as seen here */
+    uint64_t sequence;              /**< of the operation, or of the message */
     uint64_t address;
     uint64_t bytes;
     bool message;
@@ -309,113 +306,112 @@ struct direct_wish {
 
 /** The wish of `owner`'s memory that nobody has taken yet: false if there is none. It is taken.
  * *Local*, any thread, one at a time, as the next two. */
-bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direct_wish *wish);
+bool coll_host_take_wish(const struct coll_comm *root, int owner, struct host_wish *wish);
 /** Where the piece that was taken goes; NULL if there is none, or none of this size. */
-unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint64_t bytes);
+unsigned char *coll_host_wished(const struct coll_comm *root, int owner, uint64_t bytes);
 /** It is there, or (`here` false) nobody wants it any more. */
-void coll_direct_grant(const struct coll_comm *root, int owner, bool here);
+void coll_host_grant(const struct coll_comm *root, int owner, bool here);
 
 /** Whether a piece that an owner has copied was taken since this was last asked. *Local.* */
-bool coll_direct_took(const struct coll_comm *comm);
+bool coll_host_took(const struct coll_comm *comm);
 
 /** Whether `rank` has not yet copied what was asked of it for this communicator. *Local.* */
-bool coll_direct_asking(const struct coll_comm *comm, int rank);
+bool coll_host_asking(const struct coll_comm *comm, int rank);
 
 /** Takes back what was asked for a communicator that is about to be closed. *Local.* */
-void coll_direct_forget_wishes(struct coll_comm *comm);
+void coll_host_forget_wishes(struct coll_comm *comm);
 
 /** Allocates and frees direct->private. *Local.* ZERO_E_NOMEM: it is still freed. */
-size_t coll_direct_private_bytes(int world);
-zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
-                                     struct base_error *error);
-void coll_direct_private_free(struct direct *direct, struct coll_comm *comm);
+size_t coll_host_private_bytes(int world);
+zero_result coll_host_private_init(struct host_comm *host, struct coll_comm *comm,
+                                   struct base_error *error);
+void coll_host_private_free(struct host_comm *host, struct coll_comm *comm);
 
 /** Whether this rank can read the word `expected` at `address` of a rank's process, which is noted.
  * *Local.* */
-bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
-                       uint64_t expected);
+bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
+                     uint64_t expected);
 
 /** Bytes of a rank's memory for pieces that their owner copies, or sends. */
-size_t coll_direct_bounce_bytes(int world);
+size_t coll_host_bounce_bytes(int world);
 
 /** Sets the comm world's private_path and allocates what it needs: all ranks' probes succeeded
  * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
-zero_result coll_direct_private_join(struct coll_comm *root, bool allowed,
-                                     struct base_error *error);
+zero_result coll_host_private_join(struct coll_comm *root, bool allowed, struct base_error *error);
 
 /* ------------------------------------------------------------------ the operations */
 
 // Each works on the oldest request as far as it can: ZERO_OK when the result is complete.
 
-zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_all_to_all(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_all_reduce(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_all_gather(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_all_to_all(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_all_reduce(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_exchange(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_small_all_reduce(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_small_broadcast(struct coll_comm *comm, struct coll_request *request);
 
-/** coll_direct_view() of the sources of ranks 0 .. contributors-1: direct->sources. */
-zero_result coll_direct_view_all(struct coll_comm *comm, const struct coll_request *request,
-                                 int contributors, size_t first_byte, size_t bytes);
+/** coll_host_view() of the sources of ranks 0 .. contributors-1: direct->sources. */
+zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request *request,
+                               int contributors, size_t first_byte, size_t bytes);
 
 /** Whether a rank has done fewer steps of the all-reduce under way than this one. */
-bool coll_direct_behind(const struct coll_comm *comm, int rank);
+bool coll_host_behind(const struct coll_comm *comm, int rank);
 
-/** One of the DIRECT_TABLES tables of a block with room for `places` ranks: the owner's blocks in
+/** One of the HOST_TABLES tables of a block with room for `places` ranks: the owner's blocks in
  * the source, for each of them. */
-struct coll_span *coll_direct_table(struct direct_block *block, int places, uint64_t table);
+struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table);
 
 /* ------------------------------------------------------------------ host_message.c */
 
 /** Posts a send if it is its turn and there is room; else progress does it later. */
-void coll_direct_message_start(struct coll_comm *comm, const struct coll_request *request);
+void coll_host_message_start(struct coll_comm *comm, const struct coll_request *request);
 
 /** Works on all messages and retires those that are complete. ZERO_AGAIN: nothing was moved. */
-zero_result coll_direct_messages(struct coll_comm *comm);
+zero_result coll_host_messages(struct coll_comm *comm);
 
 /** Whether the peer of a message has not yet done its part: a sender posted, a receiver taken. */
-bool coll_direct_message_absent(const struct coll_comm *comm, const struct coll_request *request);
+bool coll_host_message_absent(const struct coll_comm *comm, const struct coll_request *request);
 
 /* ------------------------------------------------------------------ presence.c */
 
 /** Whether `reader` reads what `owner` has posted for the request. */
-bool coll_direct_reads(const struct coll_request *request, int reader, int owner);
+bool coll_host_reads(const struct coll_request *request, int reader, int owner);
 
-bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request);
-enum coll_presence coll_direct_presence(const struct coll_comm *comm,
-                                        const struct coll_request *request, enum coll_goal goal,
-                                        int rank);
+bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request);
+enum coll_presence coll_host_presence(const struct coll_comm *comm,
+                                      const struct coll_request *request, enum coll_goal goal,
+                                      int rank);
 
 /* ------------------------------------------------------------------ host_last_call.c */
 
-/** Notes a message, or an operation of a group, for coll_direct_last_call() on the others. */
-void coll_direct_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
-                           uint64_t sequence);
-void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size);
+/** Notes a message, or an operation of a group, for coll_host_last_call() on the others. */
+void coll_host_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
+                         uint64_t sequence);
+void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size);
 
-static inline struct direct *coll_direct_of(const struct coll_comm *comm)
+static inline struct host_comm *coll_host_of(const struct coll_comm *comm)
 {
     return comm->link;
 }
 
 /** The place of `other` in the mail and the tables of `owner`'s block, as this rank sees it. */
-static inline int coll_direct_index(const struct coll_comm *comm, int owner, int other)
+static inline int coll_host_index(const struct coll_comm *comm, int owner, int other)
 {
-    return coll_direct_of(comm)->tell && owner != comm->rank ? 0 : other;
+    return coll_host_of(comm)->tell && owner != comm->rank ? 0 : other;
 }
 
 /** Whether this process can address a rank's memory. */
-static inline bool coll_direct_addressable(const struct coll_comm *comm, int rank,
-                                           const struct direct_place *place)
+static inline bool coll_host_addressable(const struct coll_comm *comm, int rank,
+                                         const struct host_place *place)
 {
-    return place->arena != DIRECT_PRIVATE || rank == comm->rank || !coll_direct_of(comm)->shared;
+    return place->arena != HOST_PRIVATE || rank == comm->rank || !coll_host_of(comm)->shared;
 }
 
-static inline struct direct_block *coll_direct_own(const struct coll_comm *comm)
+static inline struct host_block *coll_host_own(const struct coll_comm *comm)
 {
-    return coll_direct_of(comm)->blocks[comm->rank];
+    return coll_host_of(comm)->blocks[comm->rank];
 }
 
 #endif

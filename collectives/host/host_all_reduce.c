@@ -29,10 +29,9 @@ static struct coll_span share_of(const struct coll_comm *comm, const struct coll
 /** Whether every rank can write into every result. All ranks find the same. */
 static bool open_to_all(const struct coll_comm *comm, const struct coll_request *request)
 {
-    for (int rank = 0; rank < comm->world && coll_direct_of(comm)->shared; rank++) {
-        const struct direct_descriptor *posted =
-            coll_direct_descriptor(comm, rank, request->sequence);
-        if (posted->source.arena == DIRECT_PRIVATE || posted->target.arena == DIRECT_PRIVATE)
+    for (int rank = 0; rank < comm->world && coll_host_of(comm)->shared; rank++) {
+        const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
+        if (posted->source.arena == HOST_PRIVATE || posted->target.arena == HOST_PRIVATE)
             return false;
     }
     return true;
@@ -45,16 +44,15 @@ static int list_targets(const struct coll_comm *comm, const struct coll_request 
                         bool everywhere, bool *in_place)
 {
     const struct coll_all_reduce *op = &request->op.all_reduce;
-    void **targets = coll_direct_of(comm)->targets;
+    void **targets = coll_host_of(comm)->targets;
     int count = 1;
     targets[0] = op->result;
     *in_place = op->result == op->source;
     for (int i = 1; i < comm->world && everywhere; i++) {
         const int rank = (comm->rank + i) % comm->world;
-        const struct direct_descriptor *posted =
-            coll_direct_descriptor(comm, rank, request->sequence);
-        void *target = coll_direct_address(comm, rank, &posted->target);
-        *in_place |= target == coll_direct_address(comm, rank, &posted->source);
+        const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
+        void *target = coll_host_address(comm, rank, &posted->target);
+        *in_place |= target == coll_host_address(comm, rank, &posted->source);
         if (target != targets[count - 1])
             targets[count++] = target;
     }
@@ -67,20 +65,20 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
                          size_t count, bool everywhere)
 {
     const struct coll_all_reduce *op = &request->op.all_reduce;
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     const size_t size = coll_dtype_bytes(op->dtype);
     // This rank reads a share of every source and writes it to every result.
-    const bool large = op->count > direct->core_bytes / size / 2;
+    const bool large = op->count > host->core_bytes / size / 2;
     bool in_place;
     const int targets = list_targets(comm, request, everywhere, &in_place);
     struct coll_pass pass = {
         .op = op->op,
-        .sources = direct->sources,
+        .sources = host->sources,
         .count = comm->world,
         .store = true,
         .far = large,
         .to = everywhere && large && !in_place ? COLL_SUM_MEMORY : COLL_SUM_CACHE,
-        .also = direct->targets,
+        .also = host->targets,
         .also_count = targets,
         .narrow = coll_accumulator_dtype(op->dtype) != op->dtype,
     };
@@ -92,7 +90,7 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
         pass.first = at;
         pass.also_first = first + at;
         pass.n = count - at < COLL_SUM_TILE ? count - at : COLL_SUM_TILE;
-        direct->kernels->sum[op->dtype](&pass);
+        host->kernels->sum[op->dtype](&pass);
     }
     fesetenv(&environment);
     if (pass.to == COLL_SUM_MEMORY)
@@ -104,21 +102,21 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
                                 bool everywhere)
 {
     const struct coll_all_reduce *op = &request->op.all_reduce;
-    struct direct *direct = coll_direct_of(comm);
+    struct host_comm *host = coll_host_of(comm);
     const struct coll_span share = share_of(comm, op, comm->rank);
     const size_t size = coll_dtype_bytes(op->dtype);
-    const size_t most = coll_direct_piece(comm, request, comm->world, size);
-    while (direct->at < share.count) {
-        const size_t left = share.count - direct->at, count = left < most ? left : most;
+    const size_t most = coll_host_piece(comm, request, comm->world, size);
+    while (host->at < share.count) {
+        const size_t left = share.count - host->at, count = left < most ? left : most;
         const size_t next = left - count < most ? left - count : most;
-        const size_t first = share.offset + direct->at;
+        const size_t first = share.offset + host->at;
         const zero_result result =
-            coll_direct_view_all(comm, request, comm->world, first * size, count * size);
+            coll_host_view_all(comm, request, comm->world, first * size, count * size);
         if (result != ZERO_OK)
             return result;
-        coll_direct_view_ahead(comm, request, comm->world, (first + count) * size, next * size);
+        coll_host_view_ahead(comm, request, comm->world, (first + count) * size, next * size);
         reduce_piece(comm, request, first, count, everywhere);
-        direct->at += count;
+        host->at += count;
     }
     comm->comm_world->counters.reduced_bytes += (uint64_t)(comm->world - 1) * share.count * size;
     return ZERO_OK;
@@ -133,14 +131,14 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
     for (int i = 1; i < comm->world; i++) {
         const int rank = (comm->rank + i) % comm->world;
         const struct coll_span share = share_of(comm, op, rank);
-        struct direct_place from = coll_direct_descriptor(comm, rank, request->sequence)->target;
+        struct host_place from = coll_host_descriptor(comm, rank, request->sequence)->target;
         from.at += share.offset * size;
-        size_t *done = &coll_direct_of(comm)->fetched[rank];
+        size_t *done = &coll_host_of(comm)->fetched[rank];
         if (*done == share.count * size)
             continue;
         const zero_result fetched =
-            coll_direct_fetch(comm, request, rank, &from, share.count * size,
-                              (unsigned char *)op->result + share.offset * size, done);
+            coll_host_fetch(comm, request, rank, &from, share.count * size,
+                            (unsigned char *)op->result + share.offset * size, done);
         if (fetched < 0)
             return fetched;
         if (fetched == ZERO_OK)
@@ -154,42 +152,41 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
 /** Counts steps that this rank has done, for the others to see. */
 static void count_steps(struct coll_comm *comm, uint64_t steps)
 {
-    _Atomic uint64_t *written = &coll_direct_own(comm)->written;
+    _Atomic uint64_t *written = &coll_host_own(comm)->written;
     const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
     atomic_store_explicit(written, before + steps, memory_order_release);
     comm->must_wake_peers = true;
 }
 
-bool coll_direct_behind(const struct coll_comm *comm, int rank)
+bool coll_host_behind(const struct coll_comm *comm, int rank)
 {
-    const uint64_t mine =
-        atomic_load_explicit(&coll_direct_own(comm)->written, memory_order_relaxed);
-    return atomic_load_explicit(&coll_direct_of(comm)->blocks[rank]->written,
-                                memory_order_acquire) < mine;
+    const uint64_t mine = atomic_load_explicit(&coll_host_own(comm)->written, memory_order_relaxed);
+    return atomic_load_explicit(&coll_host_of(comm)->blocks[rank]->written, memory_order_acquire) <
+           mine;
 }
 
 static bool any_behind(const struct coll_comm *comm)
 {
     for (int rank = 0; rank < comm->world; rank++)
-        if (coll_direct_behind(comm, rank))
+        if (coll_host_behind(comm, rank))
             return true;
     return false;
 }
 
-zero_result coll_direct_all_reduce(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_all_reduce(struct coll_comm *comm, struct coll_request *request)
 {
     if (request->op.all_reduce.count == 0)
         return ZERO_OK;
-    zero_result result = coll_direct_meet_all(comm, request, comm->world);
+    zero_result result = coll_host_meet_all(comm, request, comm->world);
     if (result != ZERO_OK)
         return result;
-    const struct direct_block *own = coll_direct_own(comm);
-    if (coll_direct_of(comm)->at != REDUCED) {
+    const struct host_block *own = coll_host_own(comm);
+    if (coll_host_of(comm)->at != REDUCED) {
         const bool everywhere = open_to_all(comm, request);
         result = reduce_share(comm, request, everywhere);
         if (result != ZERO_OK)
             return result;
-        coll_direct_of(comm)->at = REDUCED;
+        coll_host_of(comm)->at = REDUCED;
         count_steps(comm, everywhere ? 2 : 1);
     }
     if (any_behind(comm))

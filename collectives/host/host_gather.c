@@ -11,20 +11,20 @@ typedef zero_result (*take_fn)(struct coll_comm *comm, const struct coll_request
 static zero_result take_all(struct coll_comm *comm, struct coll_request *request,
                             const struct coll_span *spans, take_fn take)
 {
-    unsigned char *met = coll_direct_of(comm)->met;
+    unsigned char *met = coll_host_of(comm)->met;
     zero_result result = ZERO_OK;
     // Everybody starts with its own block and goes round, so that not all read the same one.
     for (int i = 0; i < comm->world; i++) {
         const int rank = (comm->rank + i) % comm->world;
-        if (met[rank] == DIRECT_DONE || (spans && spans[rank].count == 0))
+        if (met[rank] == HOST_DONE || (spans && spans[rank].count == 0))
             continue;
-        zero_result arrived = coll_direct_meet(comm, request, rank);
+        zero_result arrived = coll_host_meet(comm, request, rank);
         if (arrived == ZERO_OK)
             arrived = take(comm, request, rank);
         if (arrived < 0)
             return arrived;
         if (arrived == ZERO_OK)
-            met[rank] = DIRECT_DONE;
+            met[rank] = HOST_DONE;
         else
             result = ZERO_AGAIN;
     }
@@ -32,11 +32,11 @@ static zero_result take_all(struct coll_comm *comm, struct coll_request *request
 }
 
 static zero_result fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
-                         const struct direct_place *place, size_t bytes, void *to)
+                         const struct host_place *place, size_t bytes, void *to)
 {
     coll_point(comm, request->kind, "read");
-    const zero_result result = coll_direct_fetch(comm, request, rank, place, bytes, to,
-                                                 &coll_direct_of(comm)->fetched[rank]);
+    const zero_result result =
+        coll_host_fetch(comm, request, rank, place, bytes, to, &coll_host_of(comm)->fetched[rank]);
     if (result == ZERO_OK && rank != comm->rank)
         comm->comm_world->counters.gathered_bytes += bytes;
     return result;
@@ -48,8 +48,7 @@ static zero_result take_block(struct coll_comm *comm, const struct coll_request 
 {
     const struct coll_all_gather *op = &request->op.all_gather;
     const struct coll_span *span = &op->spans[rank];
-    const struct direct_place *place =
-        &coll_direct_descriptor(comm, rank, request->sequence)->source;
+    const struct host_place *place = &coll_host_descriptor(comm, rank, request->sequence)->source;
     return fetch(comm, request, rank, place, span->count, (unsigned char *)op->recv + span->offset);
 }
 
@@ -61,47 +60,47 @@ static zero_result take_nothing(struct coll_comm *comm, const struct coll_reques
     return ZERO_OK;
 }
 
-zero_result coll_direct_all_gather(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_all_gather(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_all_gather *op = &request->op.all_gather;
     return take_all(comm, request, op->spans, op->recv ? take_block : take_nothing);
 }
 
-zero_result coll_direct_broadcast(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_bulk_broadcast *op = &request->op.broadcast;
     if (comm->rank == op->root)
         return ZERO_OK;
-    const zero_result result = coll_direct_meet(comm, request, op->root);
+    const zero_result result = coll_host_meet(comm, request, op->root);
     if (result != ZERO_OK)
         return result;
     return fetch(comm, request, op->root,
-                 &coll_direct_descriptor(comm, op->root, request->sequence)->source, op->bytes,
+                 &coll_host_descriptor(comm, op->root, request->sequence)->source, op->bytes,
                  op->data);
 }
 
 /* ------------------------------------------------------------------ all-to-all */
 
-struct coll_span *coll_direct_table(struct direct_block *block, int places, uint64_t table)
+struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table)
 {
-    struct direct_mail *behind = block->mail + places;
+    struct host_mail *behind = block->mail + places;
     return (struct coll_span *)(void *)behind + table * (size_t)places;
 }
 
 /** What a rank's table says of its block for this one. */
 static const struct coll_span *sent_by(const struct coll_comm *comm, int rank, uint64_t table)
 {
-    const struct direct *direct = coll_direct_of(comm);
-    const int places = direct->tell && rank != comm->rank ? 1 : comm->world;
-    return coll_direct_table(direct->blocks[rank], places, table % DIRECT_TABLES) +
-           coll_direct_index(comm, rank, comm->rank);
+    const struct host_comm *host = coll_host_of(comm);
+    const int places = host->tell && rank != comm->rank ? 1 : comm->world;
+    return coll_host_table(host->blocks[rank], places, table % HOST_TABLES) +
+           coll_host_index(comm, rank, comm->rank);
 }
 
 static zero_result fail_count(struct coll_comm *comm, const struct coll_request *request, int rank,
                               size_t sent, size_t wanted)
 {
     char text[COLL_TEXT_BYTES];
-    coll_signature_text(&coll_direct_descriptor(comm, comm->rank, request->sequence)->signature,
+    coll_signature_text(&coll_host_descriptor(comm, comm->rank, request->sequence)->signature,
                         request->sequence, text);
     return coll_fail(comm, ZERO_E_DIVERGED,
                      "%s: rank %d sends %zu bytes to rank %d, which expects %zu", text,
@@ -111,20 +110,20 @@ static zero_result fail_count(struct coll_comm *comm, const struct coll_request 
 static zero_result take_for_me(struct coll_comm *comm, const struct coll_request *request, int rank)
 {
     const struct coll_all_to_all *op = &request->op.all_to_all;
-    const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
+    const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
     const struct coll_span *sent = sent_by(comm, rank, posted->target.at);
     const struct coll_span *wanted = &op->recv_spans[rank];
     if (sent->count != wanted->count)
         return fail_count(comm, request, rank, sent->count, wanted->count);
     if (wanted->count == 0)
         return ZERO_OK;
-    const struct direct_place place = {posted->source.at + sent->offset, sent->count,
-                                       posted->source.arena};
+    const struct host_place place = {posted->source.at + sent->offset, sent->count,
+                                     posted->source.arena};
     return fetch(comm, request, rank, &place, wanted->count,
                  (unsigned char *)op->recv + wanted->offset);
 }
 
-zero_result coll_direct_all_to_all(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_all_to_all(struct coll_comm *comm, struct coll_request *request)
 {
     return take_all(comm, request, NULL, take_for_me);
 }

@@ -3,21 +3,21 @@
 
 #include <string.h>
 
-size_t coll_direct_room_bytes(const struct coll_comm *root)
+size_t coll_host_room_bytes(const struct coll_comm *root)
 {
-    const size_t page = alignof(struct direct_block);
-    return (coll_direct_block_bytes(root->world) + page - 1) & ~(page - 1);
+    const size_t page = alignof(struct host_block);
+    return (coll_host_block_bytes(root->world) + page - 1) & ~(page - 1);
 }
 
 /** A room that nobody looks at any more, or has looked at yet. */
-static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t *index,
+static zero_result take_room(struct coll_comm *comm, host_room_fn add, size_t *index,
                              struct base_error *error)
 {
     struct coll_comm *root = comm->comm_world->root;
     for (size_t i = 0; i < COLL_GROUPS_MAX; i++) {
-        struct direct_room *room = &coll_direct_of(root)->rooms[i];
+        struct host_room *room = &coll_host_of(root)->rooms[i];
         if (!room->block) {
-            const size_t bytes = coll_direct_room_bytes(root);
+            const size_t bytes = coll_host_room_bytes(root);
             const zero_result result = add(root, i, bytes, &room->block, error);
             if (result != ZERO_OK)
                 return result;
@@ -25,9 +25,9 @@ static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t 
         } else if (atomic_load(&room->block->gone) != (uint32_t)room->members) {
             continue;
         }
-        memset(room->block, 0, coll_direct_block_bytes(comm->world));
+        memset(room->block, 0, coll_host_block_bytes(comm->world));
         room->members = comm->world;
-        coll_direct_of(comm)->blocks[comm->rank] = room->block;
+        coll_host_of(comm)->blocks[comm->rank] = room->block;
         *index = i;
         return ZERO_OK;
     }
@@ -37,42 +37,42 @@ static zero_result take_room(struct coll_comm *comm, direct_room_fn add, size_t 
                      comm->name, COLL_GROUPS_MAX);
 }
 
-zero_result coll_direct_group_prepare(struct coll_comm *comm, direct_room_fn add, size_t *room,
-                                      struct base_error *error)
+zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, size_t *room,
+                                    struct base_error *error)
 {
-    const struct direct *root = coll_direct_of(comm->comm_world->root);
-    struct direct *direct = base_calloc(1, sizeof *direct);
-    if (!direct)
+    const struct host_comm *root = coll_host_of(comm->comm_world->root);
+    struct host_comm *host = base_calloc(1, sizeof *host);
+    if (!host)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory", comm->name);
-    comm->link = direct;
-    direct->tell = root->tell;
-    zero_result result = coll_direct_init(direct, comm, root->shared, error);
+    comm->link = host;
+    host->tell = root->tell;
+    zero_result result = coll_host_init(host, comm, root->shared, error);
     if (result != ZERO_OK)
         return result;
     for (int rank = 0; rank < comm->world; rank++)
-        direct->homes[rank] = root->blocks[comm->root_ranks[rank]];
+        host->homes[rank] = root->blocks[comm->root_ranks[rank]];
     return take_room(comm, add, room, error);
 }
 
-void coll_direct_group_meet(struct coll_comm *comm, int rank, struct direct_block *block)
+void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *block)
 {
-    coll_direct_of(comm)->blocks[rank] = block;
-    coll_direct_of(comm)->joined = true;
+    coll_host_of(comm)->blocks[rank] = block;
+    coll_host_of(comm)->joined = true;
 }
 
-void coll_direct_group_close(struct coll_comm *comm, bool leaving)
+void coll_host_group_close(struct coll_comm *comm, bool leaving)
 {
-    struct direct *direct = coll_direct_of(comm);
-    if (!direct)
+    struct host_comm *host = coll_host_of(comm);
+    if (!host)
         return;
-    if (direct->joined && leaving) {
-        coll_direct_forget_wishes(comm);
-        coll_direct_leave(comm);
+    if (host->joined && leaving) {
+        coll_host_forget_wishes(comm);
+        coll_host_leave(comm);
         for (int rank = 0; rank < comm->world; rank++)
-            atomic_fetch_add(&direct->blocks[rank]->gone, 1);
-    } else if (!direct->joined && direct->blocks && direct->blocks[comm->rank]) {
-        atomic_store(&coll_direct_own(comm)->gone, (uint32_t)comm->world);
+            atomic_fetch_add(&host->blocks[rank]->gone, 1);
+    } else if (!host->joined && host->blocks && host->blocks[comm->rank]) {
+        atomic_store(&coll_host_own(comm)->gone, (uint32_t)comm->world);
     }
-    coll_direct_free(direct, comm);
-    base_free(direct);
+    coll_host_free(host, comm);
+    base_free(host);
 }

@@ -11,71 +11,71 @@
 
 /* ------------------------------------------------------------------ joining and leaving */
 
-size_t coll_direct_block_bytes(int world)
+size_t coll_host_block_bytes(int world)
 {
     const size_t ranks = (size_t)world;
-    return sizeof(struct direct_block) + ranks * sizeof(struct direct_mail) +
-           DIRECT_TABLES * ranks * sizeof(struct coll_span);
+    return sizeof(struct host_block) + ranks * sizeof(struct host_mail) +
+           HOST_TABLES * ranks * sizeof(struct coll_span);
 }
 
-/** Of one rank's struct direct. */
+/** Of one rank's struct host_comm. */
 static size_t table_bytes(int world)
 {
-    const struct direct *direct;
-    return (size_t)world * (sizeof *direct->blocks + sizeof *direct->homes + sizeof *direct->met +
-                            sizeof *direct->sources + sizeof *direct->targets +
-                            sizeof *direct->fetched + sizeof *direct->consumed) +
-           sizeof *direct->scratch;
+    const struct host_comm *host;
+    return (size_t)world * (sizeof *host->blocks + sizeof *host->homes + sizeof *host->met +
+                            sizeof *host->sources + sizeof *host->targets + sizeof *host->fetched +
+                            sizeof *host->consumed) +
+           sizeof *host->scratch;
 }
 
-size_t coll_direct_memory(int world, bool shared)
+size_t coll_host_memory(int world, bool shared)
 {
-    return table_bytes(world) + coll_direct_block_bytes(world) +
-           (shared ? coll_direct_private_bytes(world) : 0);
+    return table_bytes(world) + coll_host_block_bytes(world) +
+           (shared ? coll_host_private_bytes(world) : 0);
 }
 
-zero_result coll_direct_init(struct direct *direct, struct coll_comm *comm, bool shared,
-                             struct base_error *error)
+zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool shared,
+                           struct base_error *error)
 {
     const size_t world = (size_t)comm->world;
-    direct->shared = shared;
-    direct->kernels = coll_sum_best();
-    direct->cache_bytes = coll_sum_cache_bytes();
-    direct->core_bytes = coll_sum_core_bytes();
-    direct->blocks = base_calloc(world, sizeof *direct->blocks);
-    direct->homes = comm->root_ranks ? base_calloc(world, sizeof *direct->homes) : direct->blocks;
-    direct->met = base_calloc(world, sizeof *direct->met);
-    direct->sources = base_calloc(world, sizeof *direct->sources);
-    direct->targets = base_calloc(world, sizeof *direct->targets);
-    direct->fetched = base_calloc(world, sizeof *direct->fetched);
-    direct->consumed = base_calloc(world, sizeof *direct->consumed);
-    direct->scratch = base_aligned_alloc(DIRECT_LINE, sizeof *direct->scratch);
+    host->shared = shared;
+    host->kernels = coll_sum_best();
+    host->cache_bytes = coll_sum_cache_bytes();
+    host->core_bytes = coll_sum_core_bytes();
+    host->blocks = base_calloc(world, sizeof *host->blocks);
+    host->homes = comm->root_ranks ? base_calloc(world, sizeof *host->homes) : host->blocks;
+    host->met = base_calloc(world, sizeof *host->met);
+    host->sources = base_calloc(world, sizeof *host->sources);
+    host->targets = base_calloc(world, sizeof *host->targets);
+    host->fetched = base_calloc(world, sizeof *host->fetched);
+    host->consumed = base_calloc(world, sizeof *host->consumed);
+    host->scratch = base_aligned_alloc(HOST_LINE, sizeof *host->scratch);
     comm->comm_world->counters.memory_bytes += table_bytes(comm->world);
-    if (!direct->blocks || !direct->homes || !direct->met || !direct->sources || !direct->targets ||
-        !direct->fetched || !direct->consumed || !direct->scratch)
+    if (!host->blocks || !host->homes || !host->met || !host->sources || !host->targets ||
+        !host->fetched || !host->consumed || !host->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
-    memset(direct->scratch, 0, sizeof *direct->scratch);
-    return shared ? coll_direct_private_init(direct, comm, error) : ZERO_OK;
+    memset(host->scratch, 0, sizeof *host->scratch);
+    return shared ? coll_host_private_init(host, comm, error) : ZERO_OK;
 }
 
-void coll_direct_free(struct direct *direct, struct coll_comm *comm)
+void coll_host_free(struct host_comm *host, struct coll_comm *comm)
 {
-    if (direct->kernels)
+    if (host->kernels)
         comm->comm_world->counters.memory_bytes -= table_bytes(comm->world);
-    if (direct->homes != direct->blocks)
-        base_free(direct->homes);
-    base_free(direct->blocks);
-    base_free(direct->met);
-    base_free(direct->sources);
-    base_free(direct->targets);
-    base_free(direct->fetched);
-    base_free(direct->consumed);
-    base_free(direct->scratch);
-    coll_direct_private_free(direct, comm);
+    if (host->homes != host->blocks)
+        base_free(host->homes);
+    base_free(host->blocks);
+    base_free(host->met);
+    base_free(host->sources);
+    base_free(host->targets);
+    base_free(host->fetched);
+    base_free(host->consumed);
+    base_free(host->scratch);
+    coll_host_private_free(host, comm);
 }
 
-void coll_direct_prepare(struct direct_block *block)
+void coll_host_prepare(struct host_block *block)
 {
     block->allowed_cpus = base_cpu_allowed();
     if (sched_getaffinity(0, sizeof block->cpus, &block->cpus) != 0)
@@ -86,12 +86,12 @@ void coll_direct_prepare(struct direct_block *block)
  * that can't use all of its own shows a quota, which they share. */
 static int usable_cpus(const struct coll_comm *comm)
 {
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     cpu_set_t all;
     CPU_ZERO(&all);
     int quota = CPU_SETSIZE;
     for (int rank = 0; rank < comm->world; rank++) {
-        const struct direct_block *block = direct->blocks[rank];
+        const struct host_block *block = host->blocks[rank];
         CPU_OR(&all, &all, &block->cpus);
         if (block->allowed_cpus < CPU_COUNT(&block->cpus) && block->allowed_cpus < quota)
             quota = block->allowed_cpus;
@@ -99,11 +99,11 @@ static int usable_cpus(const struct coll_comm *comm)
     return CPU_COUNT(&all) < quota ? CPU_COUNT(&all) : quota;
 }
 
-void coll_direct_join(struct coll_comm *comm)
+void coll_host_join(struct coll_comm *comm)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
-    comm_world->counters.memory_bytes += coll_direct_block_bytes(comm->world);
-    comm_world->poison = &coll_direct_of(comm)->blocks[0]->poison;
+    comm_world->counters.memory_bytes += coll_host_block_bytes(comm->world);
+    comm_world->poison = &coll_host_of(comm)->blocks[0]->poison;
     comm_world->private_path = "direct";
     // Ranks that each have a processor take about as long for a step: waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, and so a steady step makes
@@ -114,15 +114,15 @@ void coll_direct_join(struct coll_comm *comm)
     comm_world->yields = 200;
 }
 
-void coll_direct_leave(struct coll_comm *comm)
+void coll_host_leave(struct coll_comm *comm)
 {
-    atomic_store(&coll_direct_own(comm)->consumed, DIRECT_GONE);
-    coll_direct_wake(comm);
+    atomic_store(&coll_host_own(comm)->consumed, HOST_GONE);
+    coll_host_wake(comm);
 }
 
-bool coll_direct_left(const struct coll_comm *comm, int rank)
+bool coll_host_left(const struct coll_comm *comm, int rank)
 {
-    return atomic_load(&coll_direct_of(comm)->blocks[rank]->consumed) == DIRECT_GONE;
+    return atomic_load(&coll_host_of(comm)->blocks[rank]->consumed) == HOST_GONE;
 }
 
 /* ------------------------------------------------------------------ sleeping and waking */
@@ -137,51 +137,51 @@ bool coll_direct_left(const struct coll_comm *comm, int rank)
 
 static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
 {
-    return &coll_direct_of(comm)->homes[comm->rank]->asleep;
+    return &coll_host_of(comm)->homes[comm->rank]->asleep;
 }
 
-static void wake_if_asleep(const struct direct *direct, int rank)
+static void wake_if_asleep(const struct host_comm *host, int rank)
 {
-    _Atomic uint32_t *asleep = &direct->homes[rank]->asleep;
+    _Atomic uint32_t *asleep = &host->homes[rank]->asleep;
     if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
-        base_futex_wake(asleep, INT_MAX, direct->shared);
+        base_futex_wake(asleep, INT_MAX, host->shared);
 }
 
-void coll_direct_wake_rank(struct coll_comm *comm, int rank)
+void coll_host_wake_rank(struct coll_comm *comm, int rank)
 {
-    const struct direct *direct = coll_direct_of(comm);
-    atomic_store(&direct->homes[comm->rank]->bell, 1);
-    wake_if_asleep(direct, rank);
-    if (direct->tell)
-        direct->tell(comm);
+    const struct host_comm *host = coll_host_of(comm);
+    atomic_store(&host->homes[comm->rank]->bell, 1);
+    wake_if_asleep(host, rank);
+    if (host->tell)
+        host->tell(comm);
 }
 
-void coll_direct_wake(struct coll_comm *comm)
+void coll_host_wake(struct coll_comm *comm)
 {
-    const struct direct *direct = coll_direct_of(comm);
-    atomic_store(&direct->homes[comm->rank]->bell, 1);
+    const struct host_comm *host = coll_host_of(comm);
+    atomic_store(&host->homes[comm->rank]->bell, 1);
     for (int rank = 0; rank < comm->world; rank++)
-        wake_if_asleep(direct, rank);
-    if (direct->tell)
-        direct->tell(comm);
+        wake_if_asleep(host, rank);
+    if (host->tell)
+        host->tell(comm);
 }
 
-void coll_direct_sleep_begin(struct coll_comm *comm)
+void coll_host_sleep_begin(struct coll_comm *comm)
 {
     const struct coll_comm *root = comm->comm_world->root;
     atomic_store(own_asleep(comm), 1);
     for (int rank = 0; rank < root->world; rank++)
-        atomic_load(&coll_direct_of(root)->blocks[rank]->bell);
+        atomic_load(&coll_host_of(root)->blocks[rank]->bell);
 }
 
-void coll_direct_sleep(struct coll_comm *comm, uint64_t timeout_ns)
+void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns)
 {
     _Atomic uint32_t *asleep = own_asleep(comm);
-    base_futex_wait(asleep, 1, timeout_ns, coll_direct_of(comm)->shared);
+    base_futex_wait(asleep, 1, timeout_ns, coll_host_of(comm)->shared);
     atomic_store(asleep, 0);
 }
 
-void coll_direct_sleep_end(struct coll_comm *comm)
+void coll_host_sleep_end(struct coll_comm *comm)
 {
     atomic_store(own_asleep(comm), 0);
 }

@@ -15,36 +15,36 @@ struct call {
     char group[24];  /**< its name, cut; "": the root */
 };
 
-_Static_assert(sizeof(struct call) == sizeof((struct direct_note *)0)->words, "whole words");
+_Static_assert(sizeof(struct call) == sizeof((struct host_note *)0)->words, "whole words");
 
 // Its owner makes the stamp odd before and even after it writes. A reader that sees a new word sees
 // the odd stamp that was stored before it.
 
-void coll_direct_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
-                           uint64_t sequence)
+void coll_host_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
+                         uint64_t sequence)
 {
-    struct direct_block *home = coll_direct_of(comm)->homes[comm->rank];
-    struct direct_note *note = &home->note;
+    struct host_block *home = coll_host_of(comm)->homes[comm->rank];
+    struct host_note *note = &home->note;
     const uint64_t stamp = atomic_load_explicit(&note->stamp, memory_order_relaxed);
     struct call call = {.signature = *signature,
                         .sequence = sequence,
                         .posted = atomic_load_explicit(&home->posted, memory_order_relaxed)};
-    uint64_t words[DIRECT_NOTE_WORDS];
+    uint64_t words[HOST_NOTE_WORDS];
     if (comm->root_ranks)
         memcpy(call.group, comm->name, sizeof call.group - 1);
     memcpy(words, &call, sizeof words);
     atomic_store_explicit(&note->stamp, stamp + 1, memory_order_relaxed);
-    for (int i = 0; i < DIRECT_NOTE_WORDS; i++)
+    for (int i = 0; i < HOST_NOTE_WORDS; i++)
         atomic_store_explicit(&note->words[i], words[i], memory_order_release);
     atomic_store_explicit(&note->stamp, stamp + 2, memory_order_release);
 }
 
 /** Reads a note; false if there is none, or if its owner is about to write. */
-static bool read_note(const struct direct_note *note, struct call *call)
+static bool read_note(const struct host_note *note, struct call *call)
 {
-    uint64_t words[DIRECT_NOTE_WORDS];
+    uint64_t words[HOST_NOTE_WORDS];
     const uint64_t stamp = atomic_load_explicit(&note->stamp, memory_order_acquire);
-    for (int i = 0; i < DIRECT_NOTE_WORDS; i++)
+    for (int i = 0; i < HOST_NOTE_WORDS; i++)
         words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
     memcpy(call, words, sizeof words);
     call->group[sizeof call->group - 1] = '\0'; // what came from elsewhere may have none
@@ -53,9 +53,9 @@ static bool read_note(const struct direct_note *note, struct call *call)
            atomic_load_explicit(&note->stamp, memory_order_relaxed) == stamp;
 }
 
-void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
+void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
 {
-    const struct direct_block *home = coll_direct_of(comm)->homes[rank];
+    const struct host_block *home = coll_host_of(comm)->homes[rank];
     const uint64_t posted = atomic_load(&home->posted);
     struct call call = {.posted = 0};
     bool noted = false;
@@ -66,7 +66,7 @@ void coll_direct_last_call(const struct coll_comm *comm, int rank, char *text, s
     if (noted && call.posted >= posted)
         coll_signature_text(&call.signature, call.sequence, called);
     else if (posted > 0)
-        coll_signature_text(&home->ring[(posted - 1) % DIRECT_RING].signature, posted - 1, called);
+        coll_signature_text(&home->ring[(posted - 1) % HOST_RING].signature, posted - 1, called);
     const bool in_group = noted && call.posted >= posted && call.group[0];
     snprintf(text, size, "%s%s%s", called, in_group ? " in " : "", in_group ? call.group : "");
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /** What `owner` has posted to and received from `other`. */
-static struct direct_mail *mail_of(const struct coll_comm *comm, int owner, int other)
+static struct host_mail *mail_of(const struct coll_comm *comm, int owner, int other)
 {
-    return &coll_direct_of(comm)->blocks[owner]->mail[coll_direct_index(comm, owner, other)];
+    return &coll_host_of(comm)->blocks[owner]->mail[coll_host_index(comm, owner, other)];
 }
 
 /** How many messages of this rank `peer` has taken, and has posted to it. */
@@ -26,19 +26,19 @@ static uint64_t posted_by(const struct coll_comm *comm, int peer)
 static zero_result post(struct coll_comm *comm, const struct coll_request *request)
 {
     const struct coll_message *op = &request->op.message;
-    struct direct_mail *own = mail_of(comm, comm->rank, op->peer);
+    struct host_mail *own = mail_of(comm, comm->rank, op->peer);
     const uint64_t posted = atomic_load_explicit(&own->posted, memory_order_relaxed);
-    if (posted != request->sequence || posted - taken_by(comm, op->peer) >= DIRECT_LETTERS)
+    if (posted != request->sequence || posted - taken_by(comm, op->peer) >= HOST_LETTERS)
         return ZERO_AGAIN;
-    struct direct_letter *letter = &own->letters[posted % DIRECT_LETTERS];
+    struct host_letter *letter = &own->letters[posted % HOST_LETTERS];
     coll_signature_make(&letter->signature, comm, request);
-    letter->source = coll_direct_place(comm, op->data, op->bytes);
+    letter->source = coll_host_place(comm, op->data, op->bytes);
     atomic_store(&own->posted, posted + 1);
-    coll_direct_wake_rank(comm, op->peer);
+    coll_host_wake_rank(comm, op->peer);
     return ZERO_OK;
 }
 
-void coll_direct_message_start(struct coll_comm *comm, const struct coll_request *request)
+void coll_host_message_start(struct coll_comm *comm, const struct coll_request *request)
 {
     if (request->kind == COLL_SEND)
         post(comm, request);
@@ -54,7 +54,7 @@ static zero_result advance_send(struct coll_comm *comm, struct coll_request *req
 }
 
 static zero_result fail_size(struct coll_comm *comm, const struct coll_request *request,
-                             const struct direct_letter *letter)
+                             const struct host_letter *letter)
 {
     struct coll_signature mine;
     char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
@@ -69,31 +69,31 @@ static zero_result fail_size(struct coll_comm *comm, const struct coll_request *
 static zero_result advance_receive(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_message *op = &request->op.message;
-    struct direct_mail *own = mail_of(comm, comm->rank, op->peer);
+    struct host_mail *own = mail_of(comm, comm->rank, op->peer);
     // What was not there when the message before was looked at may be there now.
     if (atomic_load_explicit(&own->received, memory_order_relaxed) != request->sequence ||
         posted_by(comm, op->peer) <= request->sequence)
         return ZERO_AGAIN;
-    const struct direct_letter *letter =
-        &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % DIRECT_LETTERS];
+    const struct host_letter *letter =
+        &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % HOST_LETTERS];
     if (letter->signature.bytes != op->bytes)
         return fail_size(comm, request, letter);
     coll_point(comm, COLL_RECEIVE, "meet");
     coll_point(comm, COLL_RECEIVE, "read");
-    const zero_result result = coll_direct_fetch(comm, request, op->peer, &letter->source,
-                                                 op->bytes, op->data, &request->moved);
+    const zero_result result = coll_host_fetch(comm, request, op->peer, &letter->source, op->bytes,
+                                               op->data, &request->moved);
     if (result != ZERO_OK)
         return result;
     if (op->peer != comm->rank)
         comm->comm_world->counters.gathered_bytes += op->bytes;
     coll_point(comm, COLL_RECEIVE, "done");
     atomic_store(&own->received, request->sequence + 1);
-    coll_direct_wake_rank(comm, op->peer);
+    coll_host_wake_rank(comm, op->peer);
     coll_retire(comm, request);
     return ZERO_OK;
 }
 
-zero_result coll_direct_messages(struct coll_comm *comm)
+zero_result coll_host_messages(struct coll_comm *comm)
 {
     zero_result result = ZERO_AGAIN;
     for (struct coll_request *request = comm->messages.first, *next; request; request = next) {
@@ -108,12 +108,12 @@ zero_result coll_direct_messages(struct coll_comm *comm)
     return result;
 }
 
-bool coll_direct_message_absent(const struct coll_comm *comm, const struct coll_request *request)
+bool coll_host_message_absent(const struct coll_comm *comm, const struct coll_request *request)
 {
     const int peer = request->op.message.peer;
     if (request->state != COLL_STARTED)
         return false;
     if (request->kind == COLL_SEND)
         return taken_by(comm, peer) <= request->sequence;
-    return posted_by(comm, peer) <= request->sequence || coll_direct_asking(comm, peer);
+    return posted_by(comm, peer) <= request->sequence || coll_host_asking(comm, peer);
 }

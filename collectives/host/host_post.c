@@ -2,56 +2,55 @@
 
 #include <string.h>
 
-struct direct_descriptor *coll_direct_descriptor(const struct coll_comm *comm, int rank,
-                                                 uint64_t sequence)
+struct host_descriptor *coll_host_descriptor(const struct coll_comm *comm, int rank,
+                                             uint64_t sequence)
 {
-    return &coll_direct_of(comm)->blocks[rank]->ring[sequence % DIRECT_RING];
+    return &coll_host_of(comm)->blocks[rank]->ring[sequence % HOST_RING];
 }
 
-bool coll_direct_posted(const struct coll_comm *comm, int rank, uint64_t sequence)
+bool coll_host_posted(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    return atomic_load_explicit(&coll_direct_descriptor(comm, rank, sequence)->posted,
+    return atomic_load_explicit(&coll_host_descriptor(comm, rank, sequence)->posted,
                                 memory_order_acquire) > sequence;
 }
 
-bool coll_direct_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
+bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    struct direct *direct = coll_direct_of(comm);
-    if (direct->consumed[rank] <= sequence)
-        direct->consumed[rank] =
-            atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
-    return direct->consumed[rank] > sequence;
+    struct host_comm *host = coll_host_of(comm);
+    if (host->consumed[rank] <= sequence)
+        host->consumed[rank] =
+            atomic_load_explicit(&host->blocks[rank]->consumed, memory_order_acquire);
+    return host->consumed[rank] > sequence;
 }
 
 /** How many operations of this rank another one knows of, at most all. A rank that needs nothing of
  * this one may have consumed more. */
 static uint64_t told(const struct coll_comm *comm, int rank)
 {
-    const struct direct *direct = coll_direct_of(comm);
-    return direct->tell && rank != comm->rank
-               ? atomic_load_explicit(&direct->blocks[rank]->told, memory_order_acquire)
-               : DIRECT_GONE;
+    const struct host_comm *host = coll_host_of(comm);
+    return host->tell && rank != comm->rank
+               ? atomic_load_explicit(&host->blocks[rank]->told, memory_order_acquire)
+               : HOST_GONE;
 }
 
-bool coll_direct_has_room(const struct coll_comm *comm, const struct coll_request *request,
-                          int rank)
+bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request *request, int rank)
 {
     const uint64_t sequence = request->sequence;
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     if (request->kind == COLL_ALL_TO_ALL) {
-        const uint64_t last = direct->tables[direct->all_to_alls % DIRECT_TABLES];
-        if (last > 0 && !coll_direct_consumed(comm, rank, last - 1))
+        const uint64_t last = host->tables[host->all_to_alls % HOST_TABLES];
+        if (last > 0 && !coll_host_consumed(comm, rank, last - 1))
             return false;
     }
-    return sequence < DIRECT_RING || (coll_direct_consumed(comm, rank, sequence - DIRECT_RING) &&
-                                      told(comm, rank) > sequence - DIRECT_RING);
+    return sequence < HOST_RING || (coll_host_consumed(comm, rank, sequence - HOST_RING) &&
+                                    told(comm, rank) > sequence - HOST_RING);
 }
 
 /** Whether the next all-to-all finds a table. */
 static bool has_table(const struct coll_comm *comm, const struct coll_request *request)
 {
     for (int rank = 0; rank < comm->world && request->kind == COLL_ALL_TO_ALL; rank++)
-        if (!coll_direct_has_room(comm, request, rank))
+        if (!coll_host_has_room(comm, request, rank))
             return false;
     return true;
 }
@@ -60,19 +59,19 @@ static bool has_table(const struct coll_comm *comm, const struct coll_request *r
  * a small operation shall not fetch lines for what it hardly needs to know. */
 static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
 {
-    struct direct *direct = coll_direct_of(comm);
-    if (sequence < direct->room)
+    struct host_comm *host = coll_host_of(comm);
+    if (sequence < host->room)
         return true;
-    uint64_t least = DIRECT_GONE - DIRECT_RING;
+    uint64_t least = HOST_GONE - HOST_RING;
     for (int rank = 0; rank < comm->world; rank++) {
         const uint64_t consumed =
-            atomic_load_explicit(&direct->blocks[rank]->consumed, memory_order_acquire);
+            atomic_load_explicit(&host->blocks[rank]->consumed, memory_order_acquire);
         const uint64_t known = told(comm, rank); // another thread counts on
         least = consumed < least ? consumed : least;
         least = known < least ? known : least;
     }
-    direct->room = least + DIRECT_RING;
-    return sequence < direct->room;
+    host->room = least + HOST_RING;
+    return sequence < host->room;
 }
 
 /** From the start of a vector to the end of its last span. */
@@ -88,53 +87,53 @@ static size_t spans_end(const struct coll_comm *comm, const struct coll_span *sp
 /** Posts the blocks of an all-to-all in the next table, whose number it returns. */
 static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_request *request)
 {
-    struct direct *direct = coll_direct_of(comm);
-    const uint64_t table = direct->all_to_alls++ % DIRECT_TABLES;
-    direct->tables[table] = request->sequence + 1;
-    memcpy(coll_direct_table(coll_direct_own(comm), comm->world, table),
-           request->op.all_to_all.send, (size_t)comm->world * sizeof(struct coll_span));
+    struct host_comm *host = coll_host_of(comm);
+    const uint64_t table = host->all_to_alls++ % HOST_TABLES;
+    host->tables[table] = request->sequence + 1;
+    memcpy(coll_host_table(coll_host_own(comm), comm->world, table), request->op.all_to_all.send,
+           (size_t)comm->world * sizeof(struct coll_span));
     return table;
 }
 
 /** Where the request's memory lies, for the others. */
-static void describe_memory(struct direct_descriptor *own, const struct coll_comm *comm,
+static void describe_memory(struct host_descriptor *own, const struct coll_comm *comm,
                             const struct coll_request *request)
 {
-    struct direct_place source = {.arena = DIRECT_PRIVATE}, target = {.arena = DIRECT_PRIVATE};
+    struct host_place source = {.arena = HOST_PRIVATE}, target = {.arena = HOST_PRIVATE};
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER: {
         const struct coll_all_gather *op = &request->op.all_gather;
         if (op->recv)
-            source = coll_direct_place(comm, op->source, op->spans[comm->rank].count);
+            source = coll_host_place(comm, op->source, op->spans[comm->rank].count);
         break;
     }
     case COLL_BROADCAST_BULK:
-        source = coll_direct_place(comm, request->op.broadcast.data, request->op.broadcast.bytes);
+        source = coll_host_place(comm, request->op.broadcast.data, request->op.broadcast.bytes);
         break;
     case COLL_ALL_TO_ALL: {
         const struct coll_all_to_all *op = &request->op.all_to_all;
-        source = coll_direct_place(comm, op->source, spans_end(comm, op->send));
+        source = coll_host_place(comm, op->source, spans_end(comm, op->send));
         target.at = post_blocks(comm, request);
         break;
     }
     case COLL_REDUCE_SCATTER:
-        source = coll_direct_place(comm, request->op.reduce_scatter.source,
-                                   spans_end(comm, request->op.reduce_scatter.spans) *
-                                       coll_dtype_bytes(request->op.reduce_scatter.dtype));
+        source = coll_host_place(comm, request->op.reduce_scatter.source,
+                                 spans_end(comm, request->op.reduce_scatter.spans) *
+                                     coll_dtype_bytes(request->op.reduce_scatter.dtype));
         break;
     case COLL_ALL_REDUCE_BULK: {
         const struct coll_all_reduce *op = &request->op.all_reduce;
         const size_t bytes = op->count * coll_dtype_bytes(op->dtype);
-        source = coll_direct_place(comm, op->source, bytes);
-        target = coll_direct_place(comm, op->result, bytes);
+        source = coll_host_place(comm, op->source, bytes);
+        target = coll_host_place(comm, op->result, bytes);
         break;
     }
     default: {
         const struct coll_small *small = (const struct coll_small *)request;
         source.at = (uint64_t)small->slot;
         if (small->in)
-            memcpy(coll_direct_inlined(request) ? own->bytes
-                                                : coll_direct_own(comm)->slots[small->slot],
+            memcpy(coll_host_inlined(request) ? own->bytes
+                                              : coll_host_own(comm)->slots[small->slot],
                    small->in, small->bytes);
     }
     }
@@ -151,26 +150,26 @@ static uint64_t lengthen(uint64_t history, const struct coll_signature *signatur
     return mixed ^ mixed >> 32;
 }
 
-zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request)
 {
     if (coll_is_message(request)) {
         struct coll_signature signature;
         coll_signature_make(&signature, comm, request);
-        coll_direct_note_call(comm, &signature, request->sequence);
-        coll_direct_message_start(comm, request);
+        coll_host_note_call(comm, &signature, request->sequence);
+        coll_host_message_start(comm, request);
         return ZERO_OK;
     }
     if (!has_room_everywhere(comm, request->sequence) || !has_table(comm, request))
         return ZERO_AGAIN;
-    struct direct *direct = coll_direct_of(comm);
-    struct direct_descriptor *own = coll_direct_descriptor(comm, comm->rank, request->sequence);
+    struct host_comm *host = coll_host_of(comm);
+    struct host_descriptor *own = coll_host_descriptor(comm, comm->rank, request->sequence);
     coll_signature_make(&own->signature, comm, request);
-    own->history = direct->history = lengthen(direct->history, &own->signature);
+    own->history = host->history = lengthen(host->history, &own->signature);
     if (comm->root_ranks)
-        coll_direct_note_call(comm, &own->signature, request->sequence);
+        coll_host_note_call(comm, &own->signature, request->sequence);
     describe_memory(own, comm, request);
     atomic_store_explicit(&own->posted, request->sequence + 1, memory_order_release);
-    atomic_store_explicit(&coll_direct_own(comm)->posted, request->sequence + 1,
+    atomic_store_explicit(&coll_host_own(comm)->posted, request->sequence + 1,
                           memory_order_release);
     comm->must_wake_peers = true;
     return ZERO_OK;
@@ -180,8 +179,8 @@ zero_result coll_direct_start(struct coll_comm *comm, struct coll_request *reque
  * have the descriptors. */
 static bool differ(const struct coll_comm *comm, int rank, uint64_t sequence)
 {
-    const struct direct_descriptor *mine = coll_direct_descriptor(comm, comm->rank, sequence);
-    const struct direct_descriptor *theirs = coll_direct_descriptor(comm, rank, sequence);
+    const struct host_descriptor *mine = coll_host_descriptor(comm, comm->rank, sequence);
+    const struct host_descriptor *theirs = coll_host_descriptor(comm, rank, sequence);
     return atomic_load_explicit(&mine->posted, memory_order_relaxed) == sequence + 1 &&
            atomic_load_explicit(&theirs->posted, memory_order_acquire) == sequence + 1 &&
            mine->history != theirs->history;
@@ -193,8 +192,8 @@ static zero_result fail_diverged(struct coll_comm *comm, const struct coll_reque
     uint64_t first = request->sequence;
     while (first > 0 && differ(comm, rank, first - 1))
         first--;
-    const struct coll_signature *mine = &coll_direct_descriptor(comm, comm->rank, first)->signature;
-    const struct coll_signature *theirs = &coll_direct_descriptor(comm, rank, first)->signature;
+    const struct coll_signature *mine = &coll_host_descriptor(comm, comm->rank, first)->signature;
+    const struct coll_signature *theirs = &coll_host_descriptor(comm, rank, first)->signature;
     char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
     char difference[COLL_DIFFERENCE_BYTES];
     coll_signature_text(mine, first, my_text);
@@ -205,27 +204,27 @@ static zero_result fail_diverged(struct coll_comm *comm, const struct coll_reque
                      their_text, difference);
 }
 
-zero_result coll_direct_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
+zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
 {
-    struct direct *direct = coll_direct_of(comm);
-    if (direct->met[rank] != DIRECT_NOT_MET)
+    struct host_comm *host = coll_host_of(comm);
+    if (host->met[rank] != HOST_NOT_MET)
         return ZERO_OK;
-    if (!coll_direct_posted(comm, rank, request->sequence))
+    if (!coll_host_posted(comm, rank, request->sequence))
         return ZERO_AGAIN;
-    if (coll_direct_descriptor(comm, comm->rank, request->sequence)->history !=
-        coll_direct_descriptor(comm, rank, request->sequence)->history)
+    if (coll_host_descriptor(comm, comm->rank, request->sequence)->history !=
+        coll_host_descriptor(comm, rank, request->sequence)->history)
         return fail_diverged(comm, request, rank);
     coll_point(comm, request->kind, "meet");
-    direct->met[rank] = DIRECT_MET;
+    host->met[rank] = HOST_MET;
     return ZERO_OK;
 }
 
-zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_request *request,
-                                 int count)
+zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
+                               int count)
 {
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < count && result >= 0; rank++) {
-        const zero_result met = coll_direct_meet(comm, request, rank);
+        const zero_result met = coll_host_meet(comm, request, rank);
         if (met != ZERO_OK)
             result = met;
     }
@@ -234,30 +233,30 @@ zero_result coll_direct_meet_all(struct coll_comm *comm, const struct coll_reque
 
 static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,
                                                 struct coll_request *request) = {
-    [COLL_ALL_GATHER] = coll_direct_all_gather,
-    [COLL_REDUCE_SCATTER] = coll_direct_reduce_scatter,
-    [COLL_ALL_REDUCE_BULK] = coll_direct_all_reduce,
-    [COLL_BROADCAST_BULK] = coll_direct_broadcast,
-    [COLL_ALL_TO_ALL] = coll_direct_all_to_all,
-    [COLL_EXCHANGE] = coll_direct_exchange,
-    [COLL_ALL_REDUCE] = coll_direct_small_all_reduce,
-    [COLL_BROADCAST] = coll_direct_small_broadcast,
-    [COLL_BARRIER] = coll_direct_exchange,
+    [COLL_ALL_GATHER] = coll_host_all_gather,
+    [COLL_REDUCE_SCATTER] = coll_host_reduce_scatter,
+    [COLL_ALL_REDUCE_BULK] = coll_host_all_reduce,
+    [COLL_BROADCAST_BULK] = coll_host_broadcast,
+    [COLL_ALL_TO_ALL] = coll_host_all_to_all,
+    [COLL_EXCHANGE] = coll_host_exchange,
+    [COLL_ALL_REDUCE] = coll_host_small_all_reduce,
+    [COLL_BROADCAST] = coll_host_small_broadcast,
+    [COLL_BARRIER] = coll_host_exchange,
 };
 
 /** A bulk operation is complete: what was read of it in pieces is of no use any more. */
 static void forget_pieces(struct coll_comm *comm)
 {
-    memset(coll_direct_of(comm)->fetched, 0, (size_t)comm->world * sizeof(size_t));
-    coll_direct_forget_views(comm);
+    memset(coll_host_of(comm)->fetched, 0, (size_t)comm->world * sizeof(size_t));
+    coll_host_forget_views(comm);
 }
 
-zero_result coll_direct_progress(struct coll_comm *comm)
+zero_result coll_host_progress(struct coll_comm *comm)
 {
-    zero_result result = comm->messages.first ? coll_direct_messages(comm) : ZERO_AGAIN;
+    zero_result result = comm->messages.first ? coll_host_messages(comm) : ZERO_AGAIN;
     if (result < 0)
         return result;
-    if (comm == comm->comm_world->root && coll_direct_serve(comm))
+    if (comm == comm->comm_world->root && coll_host_serve(comm))
         result = ZERO_OK;
     while (comm->queue.first) {
         struct coll_request *request = comm->queue.first;
@@ -268,14 +267,14 @@ zero_result coll_direct_progress(struct coll_comm *comm)
             break;
         coll_point(comm, request->kind, "done");
         coll_retire(comm, request);
-        coll_direct_of(comm)->at = 0;
+        coll_host_of(comm)->at = 0;
         if (request->kind < COLL_EXCHANGE)
             forget_pieces(comm);
-        memset(coll_direct_of(comm)->met, DIRECT_NOT_MET, (size_t)comm->world);
-        atomic_store_explicit(&coll_direct_own(comm)->consumed, request->sequence + 1,
+        memset(coll_host_of(comm)->met, HOST_NOT_MET, (size_t)comm->world);
+        atomic_store_explicit(&coll_host_own(comm)->consumed, request->sequence + 1,
                               memory_order_release);
         comm->must_wake_peers = true;
         result = ZERO_OK;
     }
-    return coll_direct_took(comm) ? ZERO_OK : result;
+    return coll_host_took(comm) ? ZERO_OK : result;
 }

@@ -35,22 +35,22 @@ static bool large(const struct coll_comm *comm, const struct coll_reduce_scatter
 {
     const size_t sum = op->accumulator ? coll_dtype_bytes(coll_accumulator_dtype(op->dtype)) : 0;
     const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) + sum;
-    return op->spans[comm->rank].count > coll_direct_of(comm)->core_bytes / element;
+    return op->spans[comm->rank].count > coll_host_of(comm)->core_bytes / element;
 }
 
 /** Names the contributors whose part of a tile is not finite, each for the first time only. */
 static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                              const struct tile *tile)
 {
-    struct direct *direct = coll_direct_of(comm);
+    struct host_comm *host = coll_host_of(comm);
     for (int rank = 0; rank < op->contributors; rank++) {
-        if (direct->met[rank] == DIRECT_DONE)
+        if (host->met[rank] == HOST_DONE)
             continue;
         const size_t found =
-            coll_sum_nonfinite(op->dtype, direct->sources[rank], tile->at, tile->count);
+            coll_sum_nonfinite(op->dtype, host->sources[rank], tile->at, tile->count);
         if (found == tile->at + tile->count)
             continue;
-        direct->met[rank] = DIRECT_DONE;
+        host->met[rank] = HOST_DONE;
         op->nonfinite(op->user, rank, tile->first + (found - tile->at));
     }
 }
@@ -60,8 +60,8 @@ static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_sc
 static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
                        const struct tile *tile, float *sum)
 {
-    const struct direct *direct = coll_direct_of(comm);
-    const struct coll_sum_kernels *kernels = direct->kernels;
+    const struct host_comm *host = coll_host_of(comm);
+    const struct coll_sum_kernels *kernels = host->kernels;
     bool finite = true;
     int taken;
     for (int k = 0; k < op->contributors; k += taken) {
@@ -70,11 +70,11 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         const uint32_t most = op->sum_group - position, left = (uint32_t)(op->contributors - k);
         taken = (int)(left < most ? left : most);
         const bool ends = left >= most || op->last, initial = number < op->sum_group;
-        float *partial = initial ? sum : (float *)direct->scratch->block;
+        float *partial = initial ? sum : (float *)host->scratch->block;
         if (position > 0 || !ends)
             partial = op->block + tile->first;
         const struct coll_pass pass = {.sum = partial,
-                                       .sources = direct->sources + k,
+                                       .sources = host->sources + k,
                                        .count = taken,
                                        .first = tile->at,
                                        .n = tile->count,
@@ -94,9 +94,9 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
 static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
                       const struct tile *tile, void *sum, void *also, enum coll_sum_to to)
 {
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     const struct coll_pass pass = {.sum = sum,
-                                   .sources = direct->sources,
+                                   .sources = host->sources,
                                    .count = op->contributors,
                                    .first = tile->at,
                                    .n = tile->count,
@@ -105,7 +105,7 @@ static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_sca
                                    .to = to,
                                    .also = &also,
                                    .also_count = also != NULL};
-    return direct->kernels->sum[op->dtype](&pass);
+    return host->kernels->sum[op->dtype](&pass);
 }
 
 /** Where a tile is summed: in the accumulator, but for what goes past the caches and is looked at,
@@ -114,7 +114,7 @@ static unsigned char *place_of_sum(const struct coll_comm *comm,
                                    const struct coll_reduce_scatter *op, unsigned char *accumulator,
                                    bool look, enum coll_sum_to to)
 {
-    unsigned char *scratch = coll_direct_of(comm)->scratch->sum;
+    unsigned char *scratch = coll_host_of(comm)->scratch->sum;
     if (!accumulator)
         return scratch;
     if (to == COLL_SUM_MEMORY && (look || grouped(op)))
@@ -133,7 +133,7 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
         .before = op->store ? NULL : (const unsigned char *)op->accumulator + tile->first * size,
         .dtype = op->dtype,
         .count = op->contributors,
-        .sources = coll_direct_of(comm)->sources,
+        .sources = coll_host_of(comm)->sources,
         .first = tile->at,
     };
     return op->take(op->user, tile->first, tile->count, &from);
@@ -143,7 +143,7 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
 static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                      const struct tile *tile, enum coll_sum_to to)
 {
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
     const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
     unsigned char *accumulator =
@@ -157,7 +157,7 @@ static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *o
     if (look)
         look(op->user, tile->first, tile->count, sum);
     if (accumulator && sum != accumulator && grouped(op))
-        direct->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
+        host->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
 }
 
 static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
@@ -193,44 +193,44 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatte
         coll_sum_fence();
 }
 
-zero_result coll_direct_view_all(struct coll_comm *comm, const struct coll_request *request,
-                                 int contributors, size_t first_byte, size_t bytes)
+zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request *request,
+                               int contributors, size_t first_byte, size_t bytes)
 {
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < contributors && result >= 0; rank++) {
-        const struct direct_place *source =
-            &coll_direct_descriptor(comm, rank, request->sequence)->source;
-        const zero_result seen = coll_direct_view(comm, request, rank, source, first_byte, bytes,
-                                                  &coll_direct_of(comm)->sources[rank]);
+        const struct host_place *source =
+            &coll_host_descriptor(comm, rank, request->sequence)->source;
+        const zero_result seen = coll_host_view(comm, request, rank, source, first_byte, bytes,
+                                                &coll_host_of(comm)->sources[rank]);
         if (seen != ZERO_OK)
             result = seen;
     }
     return result;
 }
 
-zero_result coll_direct_reduce_scatter(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
     const struct coll_span *span = &op->spans[comm->rank];
-    struct direct *direct = coll_direct_of(comm);
+    struct host_comm *host = coll_host_of(comm);
     if (span->count == 0)
         return ZERO_OK;
     zero_result result =
-        coll_direct_meet_all(comm, request, op->together ? comm->world : op->contributors);
+        coll_host_meet_all(comm, request, op->together ? comm->world : op->contributors);
     if (result != ZERO_OK)
         return result;
     const size_t size = coll_dtype_bytes(op->dtype);
-    const size_t most = coll_direct_piece(comm, request, op->contributors, size);
-    while (direct->at < span->count) {
-        const size_t left = span->count - direct->at, count = left < most ? left : most;
+    const size_t most = coll_host_piece(comm, request, op->contributors, size);
+    while (host->at < span->count) {
+        const size_t left = span->count - host->at, count = left < most ? left : most;
         const size_t next = left - count < most ? left - count : most;
-        const size_t at = (span->offset + direct->at) * size;
-        result = coll_direct_view_all(comm, request, op->contributors, at, count * size);
+        const size_t at = (span->offset + host->at) * size;
+        result = coll_host_view_all(comm, request, op->contributors, at, count * size);
         if (result != ZERO_OK)
             return result;
-        coll_direct_view_ahead(comm, request, op->contributors, at + count * size, next * size);
-        reduce_piece(comm, op, direct->at, count);
-        direct->at += count;
+        coll_host_view_ahead(comm, request, op->contributors, at + count * size, next * size);
+        reduce_piece(comm, op, host->at, count);
+        host->at += count;
     }
     const int peers = op->contributors - (comm->rank < op->contributors);
     comm->comm_world->counters.reduced_bytes += (uint64_t)peers * span->count * size;

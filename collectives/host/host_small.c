@@ -7,16 +7,16 @@ static const unsigned char *slot_of(struct coll_comm *comm, const struct coll_re
                                     int rank)
 {
     coll_point(comm, request->kind, "read");
-    const struct direct_descriptor *posted = coll_direct_descriptor(comm, rank, request->sequence);
-    return coll_direct_inlined(request)
+    const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
+    return coll_host_inlined(request)
                ? posted->bytes
-               : coll_direct_of(comm)->blocks[rank]->slots[posted->source.at % COLL_SMALL_SLOTS];
+               : coll_host_of(comm)->blocks[rank]->slots[posted->source.at % COLL_SMALL_SLOTS];
 }
 
-zero_result coll_direct_exchange(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_exchange(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_small *small = (const struct coll_small *)request;
-    const zero_result result = coll_direct_meet_all(comm, request, comm->world);
+    const zero_result result = coll_host_meet_all(comm, request, comm->world);
     if (result != ZERO_OK || small->bytes == 0)
         return result;
     for (int rank = 0; rank < comm->world; rank++)
@@ -38,10 +38,10 @@ static double combine(double a, double b, enum coll_op op)
     return a;
 }
 
-zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_small_all_reduce(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_small *small = (const struct coll_small *)request;
-    const zero_result result = coll_direct_meet_all(comm, request, comm->world);
+    const zero_result result = coll_host_meet_all(comm, request, comm->world);
     if (result != ZERO_OK)
         return result;
     double *out = small->out;
@@ -55,12 +55,12 @@ zero_result coll_direct_small_all_reduce(struct coll_comm *comm, struct coll_req
     return ZERO_OK;
 }
 
-zero_result coll_direct_small_broadcast(struct coll_comm *comm, struct coll_request *request)
+zero_result coll_host_small_broadcast(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_small *small = (const struct coll_small *)request;
     if (comm->rank == small->root)
         return ZERO_OK;
-    const zero_result result = coll_direct_meet(comm, request, small->root);
+    const zero_result result = coll_host_meet(comm, request, small->root);
     if (result == ZERO_OK)
         memcpy(small->out, slot_of(comm, request, small->root), small->bytes);
     return result;

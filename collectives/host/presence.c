@@ -1,6 +1,6 @@
 #include "collectives/host/host.h"
 
-bool coll_direct_reads(const struct coll_request *request, int reader, int owner)
+bool coll_host_reads(const struct coll_request *request, int reader, int owner)
 {
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER:
@@ -26,16 +26,16 @@ static bool is_publication(const struct coll_request *request)
     return request->kind == COLL_ALL_GATHER && !request->op.all_gather.recv;
 }
 
-bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request *request)
+bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     // The descriptor's bytes are safe until its turn in the ring comes again. A long all-reduce is
     // complete when nobody reads any more.
-    if (coll_direct_inlined(request) || is_publication(request) ||
+    if (coll_host_inlined(request) || is_publication(request) ||
         request->kind == COLL_ALL_REDUCE_BULK)
         return true;
     for (int rank = 0; rank < comm->world; rank++)
-        if (rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
-            !coll_direct_consumed(comm, rank, request->sequence))
+        if (rank != comm->rank && coll_host_reads(request, rank, comm->rank) &&
+            !coll_host_consumed(comm, rank, request->sequence))
             return false;
     return true;
 }
@@ -43,7 +43,7 @@ bool coll_direct_drained(const struct coll_comm *comm, const struct coll_request
 /** Whether a rank's result needs another one to have made the call. */
 static bool needs(const struct coll_request *request, int reader, int owner)
 {
-    if (coll_direct_reads(request, reader, owner))
+    if (coll_host_reads(request, reader, owner))
         return true;
     return request->kind == COLL_REDUCE_SCATTER && request->op.reduce_scatter.together &&
            request->op.reduce_scatter.spans[reader].count > 0;
@@ -54,8 +54,8 @@ static bool holds_up(const struct coll_comm *comm, int rank)
 {
     const struct coll_request *oldest = comm->queue.first;
     return needs(oldest, comm->rank, rank) &&
-           (!coll_direct_posted(comm, rank, oldest->sequence) || coll_direct_asking(comm, rank) ||
-            coll_direct_behind(comm, rank));
+           (!coll_host_posted(comm, rank, oldest->sequence) || coll_host_asking(comm, rank) ||
+            coll_host_behind(comm, rank));
 }
 
 /** Whether a rank is waited for. */
@@ -63,29 +63,29 @@ static bool is_absent(const struct coll_comm *comm, const struct coll_request *r
                       enum coll_goal goal, int rank)
 {
     if (coll_is_message(request))
-        return rank == request->op.message.peer && coll_direct_message_absent(comm, request);
+        return rank == request->op.message.peer && coll_host_message_absent(comm, request);
     switch (goal) {
     case COLL_GOAL_COMPLETE:
         return holds_up(comm, rank);
     case COLL_GOAL_DRAINED:
-        return rank != comm->rank && coll_direct_reads(request, rank, comm->rank) &&
-               !coll_direct_consumed(comm, rank, request->sequence);
+        return rank != comm->rank && coll_host_reads(request, rank, comm->rank) &&
+               !coll_host_consumed(comm, rank, request->sequence);
     case COLL_GOAL_ROOM:
         break;
     }
-    return !coll_direct_has_room(comm, request, rank) ||
-           (!coll_direct_has_room(comm, request, comm->rank) && holds_up(comm, rank));
+    return !coll_host_has_room(comm, request, rank) ||
+           (!coll_host_has_room(comm, request, comm->rank) && holds_up(comm, rank));
 }
 
-enum coll_presence coll_direct_presence(const struct coll_comm *comm,
-                                        const struct coll_request *request, enum coll_goal goal,
-                                        int rank)
+enum coll_presence coll_host_presence(const struct coll_comm *comm,
+                                      const struct coll_request *request, enum coll_goal goal,
+                                      int rank)
 {
     // What was asked of a rank comes for as long as it is in the comm world, whatever group it has
     // left. A rank that leaves says so after everything else: what it says first is looked at last.
-    const bool asking = coll_direct_asking(comm, rank);
-    const bool left = coll_direct_left(comm, rank);
-    const bool left_all = coll_direct_left(comm->comm_world->root, coll_root_rank(comm, rank));
+    const bool asking = coll_host_asking(comm, rank);
+    const bool left = coll_host_left(comm, rank);
+    const bool left_all = coll_host_left(comm->comm_world->root, coll_root_rank(comm, rank));
     if (!is_absent(comm, request, goal, rank))
         return COLL_PRESENT;
     return (asking ? left_all : left) ? COLL_LEFT : COLL_ABSENT;

@@ -21,8 +21,8 @@ enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, 
 
 /** One reader's wish for a piece of one owner's memory, in the reader's memory. */
 struct channel {
-    alignas(DIRECT_LINE) _Atomic uint32_t state; /**< enum channel_state */
-    struct direct_wish what;
+    alignas(HOST_LINE) _Atomic uint32_t state; /**< enum channel_state */
+    struct host_wish what;
 };
 
 /** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
@@ -36,7 +36,7 @@ struct wish {
     size_t bytes;
 };
 
-struct direct_private {
+struct host_private {
     size_t slice;           /**< the most bytes of a piece */
     unsigned char *scratch; /**< of every rank a slice: its newest piece */
     size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
@@ -46,12 +46,12 @@ struct direct_private {
     unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
                                   every rank, and behind them a slice of each. NULL: not needed */
     struct wish *wishes;     /**< of every rank */
-    bool took;               /**< a piece, since coll_direct_took() was asked */
+    bool took;               /**< a piece, since coll_host_took() was asked */
 };
 
-static struct direct_private *of(const struct coll_comm *comm)
+static struct host_private *of(const struct coll_comm *comm)
 {
-    return coll_direct_of(comm)->private;
+    return coll_host_of(comm)->private;
 }
 
 /* ------------------------------------------------------------------ life */
@@ -62,22 +62,22 @@ static size_t slice_of(int world)
     return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
 }
 
-size_t coll_direct_private_bytes(int world)
+size_t coll_host_private_bytes(int world)
 {
     return (size_t)world * slice_of(world);
 }
 
-zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *comm,
-                                     struct base_error *error)
+zero_result coll_host_private_init(struct host_comm *host, struct coll_comm *comm,
+                                   struct base_error *error)
 {
     const size_t world = (size_t)comm->world;
-    struct direct_private *private = base_calloc(1, sizeof *private);
+    struct host_private *private = base_calloc(1, sizeof *private);
     if (!private)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    direct->private = private;
+    host->private = private;
     private->slice = slice_of(comm->world);
     private->end = base_calloc(world, sizeof *private->end);
-    private->scratch = base_aligned_alloc(4096, coll_direct_private_bytes(comm->world));
+    private->scratch = base_aligned_alloc(4096, coll_host_private_bytes(comm->world));
     if (!comm->root_ranks) {
         private->processes = base_calloc(world, sizeof *private->processes);
         private->wishes = base_calloc(world, sizeof *private->wishes);
@@ -85,20 +85,20 @@ zero_result coll_direct_private_init(struct direct *direct, struct coll_comm *co
     if (!private->end || !private->scratch ||
         (!comm->root_ranks && (!private->processes || !private->wishes)))
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
-                         comm->name, coll_direct_private_bytes(comm->world));
-    memset(private->scratch, 0, coll_direct_private_bytes(comm->world));
-    comm->comm_world->counters.memory_bytes += coll_direct_private_bytes(comm->world);
+                         comm->name, coll_host_private_bytes(comm->world));
+    memset(private->scratch, 0, coll_host_private_bytes(comm->world));
+    comm->comm_world->counters.memory_bytes += coll_host_private_bytes(comm->world);
     return ZERO_OK;
 }
 
-void coll_direct_private_free(struct direct *direct, struct coll_comm *comm)
+void coll_host_private_free(struct host_comm *host, struct coll_comm *comm)
 {
-    struct direct_private *private = direct->private;
+    struct host_private *private = host->private;
     if (!private)
         return;
     if (private->scratch)
-        comm->comm_world->counters.memory_bytes -= coll_direct_private_bytes(comm->world);
-    if (direct->tell && private->bounces) { // else an arena has them
+        comm->comm_world->counters.memory_bytes -= coll_host_private_bytes(comm->world);
+    if (host->tell && private->bounces) { // else an arena has them
         base_free(private->bounces[comm->rank]);
         base_free(private->bounces);
     }
@@ -127,8 +127,8 @@ static int peek(pid_t process, uint64_t address, size_t bytes, unsigned char *to
     return 0;
 }
 
-bool coll_direct_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
-                       uint64_t expected)
+bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
+                     uint64_t expected)
 {
     uint64_t found = 0;
     size_t done;
@@ -164,15 +164,15 @@ static size_t heads_bytes(int world)
     return ((size_t)world * sizeof(struct channel) + HEADS - 1) / HEADS * HEADS;
 }
 
-size_t coll_direct_bounce_bytes(int world)
+size_t coll_host_bounce_bytes(int world)
 {
-    return heads_bytes(world) + coll_direct_private_bytes(world);
+    return heads_bytes(world) + coll_host_private_bytes(world);
 }
 
 /** Memory for what comes from ranks that share none. */
 static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
 {
-    const size_t bytes = coll_direct_bounce_bytes(root->world);
+    const size_t bytes = coll_host_bounce_bytes(root->world);
     unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
     void *own = base_aligned_alloc(4096, bytes);
     if (!bounces || !own) {
@@ -187,14 +187,14 @@ static zero_result make_bounces(struct coll_comm *root, struct base_error *error
     return ZERO_OK;
 }
 
-zero_result coll_direct_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
+zero_result coll_host_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
 {
-    const bool sent = coll_direct_of(root)->tell != NULL;
+    const bool sent = coll_host_of(root)->tell != NULL;
     root->comm_world->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
     if (allowed && !sent)
         return ZERO_OK;
     struct coll_arena *arena;
-    const size_t bytes = coll_direct_bounce_bytes(root->world);
+    const size_t bytes = coll_host_bounce_bytes(root->world);
     root->comm_world->counters.memory_bytes += bytes;
     if (sent)
         return make_bounces(root, error);
@@ -214,9 +214,9 @@ static struct channel *channel_of(const struct coll_comm *root, int reader, int 
     return (struct channel *)(void *)memory + owner;
 }
 
-bool coll_direct_serve(struct coll_comm *root)
+bool coll_host_serve(struct coll_comm *root)
 {
-    if (!of(root) || !of(root)->bounces || coll_direct_of(root)->tell)
+    if (!of(root) || !of(root)->bounces || coll_host_of(root)->tell)
         return false;
     bool served = false;
     for (int reader = 0; reader < root->world; reader++) {
@@ -225,18 +225,18 @@ bool coll_direct_serve(struct coll_comm *root)
         uint32_t asked = ASKED;
         // Who has left doesn't want it any more, and what it asked for may be gone.
         if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
-            coll_direct_left(root, reader) ||
+            coll_host_left(root, reader) ||
             !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
             continue;
         memcpy(piece, (const void *)(uintptr_t)channel->what.address, channel->what.bytes);
         atomic_store(&channel->state, SERVED);
-        coll_direct_wake_rank(root, reader);
+        coll_host_wake_rank(root, reader);
         served = true;
     }
     return served;
 }
 
-bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direct_wish *wish)
+bool coll_host_take_wish(const struct coll_comm *root, int owner, struct host_wish *wish)
 {
     if (!of(root) || !of(root)->bounces)
         return false;
@@ -250,7 +250,7 @@ bool coll_direct_take_wish(const struct coll_comm *root, int owner, struct direc
     return true;
 }
 
-unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint64_t bytes)
+unsigned char *coll_host_wished(const struct coll_comm *root, int owner, uint64_t bytes)
 {
     if (!of(root) || !of(root)->bounces)
         return NULL;
@@ -259,25 +259,25 @@ unsigned char *coll_direct_wished(const struct coll_comm *root, int owner, uint6
     return atomic_load(&channel->state) == BUSY && channel->what.bytes == bytes ? piece : NULL;
 }
 
-void coll_direct_grant(const struct coll_comm *root, int owner, bool here)
+void coll_host_grant(const struct coll_comm *root, int owner, bool here)
 {
     unsigned char *piece;
     atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
-static struct direct_wish piece_of(const struct coll_comm *comm, const struct coll_request *request,
-                                   int rank, uint64_t address, size_t bytes)
+static struct host_wish piece_of(const struct coll_comm *comm, const struct coll_request *request,
+                                 int rank, uint64_t address, size_t bytes)
 {
-    return (struct direct_wish){.block = coll_direct_of(comm)->blocks[rank],
-                                .sequence = request->sequence,
-                                .address = address,
-                                .bytes = bytes,
-                                .message = coll_is_message(request)};
+    return (struct host_wish){.block = coll_host_of(comm)->blocks[rank],
+                              .sequence = request->sequence,
+                              .address = address,
+                              .bytes = bytes,
+                              .message = coll_is_message(request)};
 }
 
 /** Asks an owner for a piece. Nothing else is asked of it. */
 static void wish_for(struct coll_comm *comm, const struct coll_request *request, int owner,
-                     const struct direct_wish *what)
+                     const struct host_wish *what)
 {
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
@@ -285,7 +285,7 @@ static void wish_for(struct coll_comm *comm, const struct coll_request *request,
     of(root)->wishes[owner] = (struct wish){comm, request, what->address, what->bytes};
     channel->what = *what;
     atomic_store(&channel->state, ASKED);
-    coll_direct_wake_rank(root, owner);
+    coll_host_wake_rank(root, owner);
 }
 
 /** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
@@ -294,7 +294,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 {
     struct coll_comm *root = comm->comm_world->root;
     const int owner = coll_root_rank(comm, rank);
-    const struct direct_wish what = piece_of(comm, request, rank, address, bytes);
+    const struct host_wish what = piece_of(comm, request, rank, address, bytes);
     unsigned char *piece;
     struct wish *wish = &of(root)->wishes[owner];
     const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
@@ -321,16 +321,16 @@ static bool is_idle(const struct coll_comm *root, int owner)
     return !of(root)->wishes[owner].request && state != ASKED && state != BUSY;
 }
 
-bool coll_direct_took(const struct coll_comm *comm)
+bool coll_host_took(const struct coll_comm *comm)
 {
-    struct direct_private *root = of(comm->comm_world->root);
+    struct host_private *root = of(comm->comm_world->root);
     const bool took = root && root->took;
     if (took)
         root->took = false;
     return took;
 }
 
-bool coll_direct_asking(const struct coll_comm *comm, int rank)
+bool coll_host_asking(const struct coll_comm *comm, int rank)
 {
     const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
@@ -342,7 +342,7 @@ bool coll_direct_asking(const struct coll_comm *comm, int rank)
            atomic_load(&channel_of(root, root->rank, owner, &piece)->state) != SERVED;
 }
 
-void coll_direct_forget_wishes(struct coll_comm *comm)
+void coll_host_forget_wishes(struct coll_comm *comm)
 {
     const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
@@ -365,13 +365,13 @@ void coll_direct_forget_wishes(struct coll_comm *comm)
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
                          uint64_t address, size_t bytes, unsigned char *to)
 {
-    const struct direct_private *root = of(comm->comm_world->root);
+    const struct host_private *root = of(comm->comm_world->root);
     if (root->bounces)
         return ask(comm, request, rank, address, bytes, to);
     size_t done;
     int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
     // The process may run another program by now, and have let its memory be read, or not.
-    if (coll_live_ended(&coll_direct_of(comm)->homes[rank]->live))
+    if (coll_live_ended(&coll_host_of(comm)->homes[rank]->live))
         failed = ESRCH;
     return failed == 0 ? ZERO_OK
                        : fail_peek(comm, request, rank, address + done, bytes - done, failed);
@@ -380,31 +380,31 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
 /** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
 static size_t most_at_a_time(const struct coll_comm *comm)
 {
-    const struct direct_private *root = of(comm->comm_world->root);
+    const struct host_private *root = of(comm->comm_world->root);
     return root->bounces && root->slice < of(comm)->slice ? root->slice : of(comm)->slice;
 }
 
-size_t coll_direct_piece(const struct coll_comm *comm, const struct coll_request *request,
-                         int contributors, size_t element_bytes)
+size_t coll_host_piece(const struct coll_comm *comm, const struct coll_request *request,
+                       int contributors, size_t element_bytes)
 {
     for (int rank = 0; rank < contributors; rank++) {
-        const struct direct_place *place =
-            &coll_direct_descriptor(comm, rank, request->sequence)->source;
-        if (!coll_direct_addressable(comm, rank, place))
+        const struct host_place *place =
+            &coll_host_descriptor(comm, rank, request->sequence)->source;
+        if (!coll_host_addressable(comm, rank, place))
             return (most_at_a_time(comm) / element_bytes) & ~(size_t)1023;
     }
     return SIZE_MAX;
 }
 
-zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *request, int rank,
-                             const struct direct_place *place, size_t first_byte, size_t bytes,
-                             const void **at)
+zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *request, int rank,
+                           const struct host_place *place, size_t first_byte, size_t bytes,
+                           const void **at)
 {
-    if (coll_direct_addressable(comm, rank, place)) {
-        *at = coll_direct_address(comm, rank, place) + first_byte;
+    if (coll_host_addressable(comm, rank, place)) {
+        *at = coll_host_address(comm, rank, place) + first_byte;
         return ZERO_OK;
     }
-    struct direct_private *private = of(comm);
+    struct host_private *private = of(comm);
     unsigned char *piece = private->scratch + (size_t)rank * private->slice;
     *at = piece;
     if (bytes == 0 || private->end[rank] == first_byte + bytes)
@@ -415,25 +415,24 @@ zero_result coll_direct_view(struct coll_comm *comm, const struct coll_request *
     return result;
 }
 
-void coll_direct_view_ahead(struct coll_comm *comm, const struct coll_request *request,
-                            int contributors, size_t first_byte, size_t bytes)
+void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
+                          int contributors, size_t first_byte, size_t bytes)
 {
     const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces || bytes == 0)
         return;
     for (int rank = 0; rank < contributors; rank++) {
-        const struct direct_place *place =
-            &coll_direct_descriptor(comm, rank, request->sequence)->source;
+        const struct host_place *place =
+            &coll_host_descriptor(comm, rank, request->sequence)->source;
         const int owner = coll_root_rank(comm, rank);
-        if (coll_direct_addressable(comm, rank, place) || !is_idle(root, owner))
+        if (coll_host_addressable(comm, rank, place) || !is_idle(root, owner))
             continue;
-        const struct direct_wish what =
-            piece_of(comm, request, rank, place->at + first_byte, bytes);
+        const struct host_wish what = piece_of(comm, request, rank, place->at + first_byte, bytes);
         wish_for(comm, request, owner, &what);
     }
 }
 
-void coll_direct_forget_views(struct coll_comm *comm)
+void coll_host_forget_views(struct coll_comm *comm)
 {
     if (of(comm))
         memset(of(comm)->end, 0, (size_t)comm->world * sizeof *of(comm)->end);
@@ -459,27 +458,26 @@ static size_t footprint(const struct coll_comm *comm, const struct coll_request 
 static void copy(const struct coll_comm *comm, const struct coll_request *request, void *to,
                  const void *from, size_t bytes)
 {
-    const struct direct *direct = coll_direct_of(comm);
+    const struct host_comm *host = coll_host_of(comm);
     const uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
     if (a == b)
         return;
     if (a < b + bytes && b < a + bytes) {
         memmove(to, from, bytes);
-    } else if (bytes < LEAST_PAST || footprint(comm, request) < direct->cache_bytes) {
+    } else if (bytes < LEAST_PAST || footprint(comm, request) < host->cache_bytes) {
         memcpy(to, from, bytes);
     } else {
-        direct->kernels->copy(to, from, bytes, COLL_SUM_MEMORY);
+        host->kernels->copy(to, from, bytes, COLL_SUM_MEMORY);
         coll_sum_fence();
     }
 }
 
-zero_result coll_direct_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
-                              const struct direct_place *place, size_t bytes, void *to,
-                              size_t *done)
+zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                            const struct host_place *place, size_t bytes, void *to, size_t *done)
 {
     zero_result result = ZERO_OK;
-    if (coll_direct_addressable(comm, rank, place) && bytes > *done) {
-        copy(comm, request, to, coll_direct_address(comm, rank, place), bytes);
+    if (coll_host_addressable(comm, rank, place) && bytes > *done) {
+        copy(comm, request, to, coll_host_address(comm, rank, place), bytes);
         *done = bytes;
     }
     const size_t most = of(comm->comm_world->root) && of(comm->comm_world->root)->bounces

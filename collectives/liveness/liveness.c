@@ -72,7 +72,7 @@ static int next_rank(const struct coll_live *live)
     const struct coll_comm *root = live->root;
     for (int i = 1; i < root->world; i++) {
         const int rank = (root->rank + i) % root->world;
-        if (atomic_load(&live->cells[rank]->word) != 0 && !coll_direct_left(root, rank))
+        if (atomic_load(&live->cells[rank]->word) != 0 && !coll_host_left(root, rank))
             return rank;
     }
     return -1;
@@ -81,7 +81,7 @@ static int next_rank(const struct coll_live *live)
 static void report_silence(const struct coll_live *live, int rank)
 {
     char call[COLL_TEXT_BYTES], message[COLL_MESSAGE_BYTES];
-    coll_direct_last_call(live->root, rank, call, sizeof call);
+    coll_host_last_call(live->root, rank, call, sizeof call);
     snprintf(message, sizeof message,
              "rank %d has given no sign of life for %.1f s (its process is stopped or starved); "
              "its last call: %s",
@@ -92,9 +92,9 @@ static void report_silence(const struct coll_live *live, int rank)
 static void report_death(const struct coll_live *live, int rank)
 {
     char message[COLL_MESSAGE_BYTES], call[COLL_TEXT_BYTES];
-    const struct direct_block *own = coll_direct_own(live->root);
+    const struct host_block *own = coll_host_own(live->root);
     const bool inside = atomic_load(&own->posted) > atomic_load(&own->consumed);
-    coll_direct_last_call(live->root, live->root->rank, call, sizeof call);
+    coll_host_last_call(live->root, live->root->rank, call, sizeof call);
     coll_death_text(live->root, rank, inside ? call : NULL, message);
     coll_poison(live->root, ZERO_E_PEER, message);
 }
@@ -168,7 +168,7 @@ static void watch_next(struct coll_live *live)
     const uint64_t timeout_ns = until_tick(live, rank);
     _Atomic uint32_t *word = &live->cells[rank]->word;
     uint32_t value = atomic_load(word);
-    if (value & FUTEX_OWNER_DIED && !coll_direct_left(live->root, rank)) {
+    if (value & FUTEX_OWNER_DIED && !coll_host_left(live->root, rank)) {
         report_death(live, rank);
         return;
     }

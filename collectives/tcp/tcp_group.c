@@ -9,17 +9,17 @@
 
 size_t coll_net_copy_bytes(void)
 {
-    const size_t page = alignof(struct direct_block);
-    return (coll_direct_block_bytes(1) + page - 1) & ~(page - 1);
+    const size_t page = alignof(struct host_block);
+    return (coll_host_block_bytes(1) + page - 1) & ~(page - 1);
 }
 
 /** The room of this rank's block of a group; NET_ROOMS: it never came to have one. */
 static int room_of(const struct coll_net *net, const struct coll_comm *group)
 {
-    if (!group->link || !coll_direct_of(group)->blocks)
+    if (!group->link || !coll_host_of(group)->blocks)
         return NET_ROOMS;
     int room = 1;
-    while (room < NET_ROOMS && net->rooms[room].block != coll_direct_own(group))
+    while (room < NET_ROOMS && net->rooms[room].block != coll_host_own(group))
         room++;
     return room;
 }
@@ -32,14 +32,14 @@ static size_t copies_bytes(const struct coll_comm *group)
 zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t room,
                                    struct base_error *error)
 {
-    void *copies = base_aligned_alloc(alignof(struct direct_block), copies_bytes(group));
+    void *copies = base_aligned_alloc(alignof(struct host_block), copies_bytes(group));
     if (!copies)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory for %zu bytes", group->name,
                          copies_bytes(group));
     memset(copies, 0, copies_bytes(group));
     group->comm_world->counters.memory_bytes += copies_bytes(group);
     pthread_mutex_lock(&net->lock);
-    net->rooms[1 + room] = (struct net_room){.block = coll_direct_own(group),
+    net->rooms[1 + room] = (struct net_room){.block = coll_host_own(group),
                                              .world = group->world,
                                              .rank = group->rank,
                                              .copies = copies};
@@ -59,8 +59,8 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
     const int own = room_of(net, group);
     struct net_peer *peer = &net->peers[group->root_ranks[rank]];
     unsigned char *copies = net->rooms[own].copies;
-    struct direct_block *copy =
-        (struct direct_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
+    struct host_block *copy =
+        (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
     if (peer->seen[1 + room].copy) {
         char message[COLL_MESSAGE_BYTES];
         snprintf(message, sizeof message,
@@ -73,7 +73,7 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
     peer->meets |= UINT64_C(1) << room;
     if (peer->left)
         coll_net_see_off(net, peer, 1 + room);
-    coll_direct_group_meet(group, rank, copy);
+    coll_host_group_meet(group, rank, copy);
     pthread_mutex_unlock(&net->lock);
     coll_net_tell(net);
 }
@@ -111,7 +111,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
 /* ------------------------------------------------------------------ what peers still need */
 
 bool coll_net_reads(const struct net_room *room, const struct net_told *told,
-                    const struct direct_descriptor *posted)
+                    const struct host_descriptor *posted)
 {
     const struct coll_signature *signature = &posted->signature;
     switch ((enum coll_kind)signature->kind) {
@@ -124,8 +124,8 @@ bool coll_net_reads(const struct net_room *room, const struct net_told *told,
     case COLL_BROADCAST_BULK:
         return room->rank == signature->root;
     case COLL_ALL_TO_ALL:
-        return coll_direct_table(room->block, room->world,
-                                 posted->target.at % DIRECT_TABLES)[told->index]
+        return coll_host_table(room->block, room->world,
+                               posted->target.at % HOST_TABLES)[told->index]
                    .count > 0;
     default:
         return false;
@@ -143,10 +143,10 @@ static bool needs(const struct coll_net *net, const struct net_peer *peer, size_
     const uint64_t letters = atomic_load(&room->block->mail[told->index].posted);
     if (!told->meets)
         return posted > 0 || letters > 0;
-    const uint64_t kept = posted > DIRECT_RING ? posted - DIRECT_RING : 0;
+    const uint64_t kept = posted > HOST_RING ? posted - HOST_RING : 0;
     uint64_t sequence = told->peer_consumed > kept ? told->peer_consumed : kept;
     for (; sequence < posted; sequence++)
-        if (coll_net_reads(room, told, &room->block->ring[sequence % DIRECT_RING]))
+        if (coll_net_reads(room, told, &room->block->ring[sequence % HOST_RING]))
             return true;
     return letters > told->peer_received;
 }
@@ -164,7 +164,7 @@ static bool anyone_needs(const struct coll_net *net)
 
 static void retire(struct coll_net *net)
 {
-    coll_direct_forget_wishes(net->root);
+    coll_host_forget_wishes(net->root);
     pthread_mutex_lock(&net->lock);
     for (int rank = 0; rank < net->root->world; rank++)
         net->peers[rank].retires = true;
@@ -179,12 +179,12 @@ void coll_net_linger(struct coll_net *net, uint64_t timeout_ns)
     bool needed = true;
     retire(net);
     while (needed && coll_failed(net->root) == ZERO_OK && coll_waited(&clock) < timeout_ns) {
-        coll_direct_sleep_begin(net->root);
+        coll_host_sleep_begin(net->root);
         pthread_mutex_lock(&net->lock);
         needed = anyone_needs(net);
         pthread_mutex_unlock(&net->lock);
         if (needed)
-            coll_direct_sleep(net->root, most_ns);
+            coll_host_sleep(net->root, most_ns);
     }
-    coll_direct_sleep_end(net->root);
+    coll_host_sleep_end(net->root);
 }

@@ -22,7 +22,7 @@ static const uint64_t net_patience_ns = UINT64_C(2000000000);
 
 /** One of this rank's blocks. */
 struct net_room {
-    struct direct_block *block; /**< NULL: there was none yet */
+    struct host_block *block; /**< NULL: there was none yet */
     int world;
     int rank;     /**< this one's, there */
     void *copies; /**< of the others' blocks in the same communicator, while it is open */
@@ -30,19 +30,18 @@ struct net_room {
 
 /** What a peer was told of one of this rank's blocks. */
 struct net_told {
-    bool expected; /**< it is one of the block's ranks and not gone */
-    bool meets;    /**< and looks at it */
-    int index;     /**< its rank there */
-    struct direct_block
-        *copy; /**< of its block in the same communicator, while that is open here */
+    bool expected;           /**< it is one of the block's ranks and not gone */
+    bool meets;              /**< and looks at it */
+    int index;               /**< its rank there */
+    struct host_block *copy; /**< of its block in the same communicator, while that is open here */
     uint64_t operations, consumed, written, letters, received;
     uint64_t peer_consumed, peer_received; /**< its own counters there */
 };
 
 /** What this rank has of one of a peer's blocks. */
 struct net_seen {
-    struct direct_block *copy; /**< NULL: it does not look at it (any more) */
-    int room;                  /**< this rank's block in the same communicator; -1: it never did */
+    struct host_block *copy; /**< NULL: it does not look at it (any more) */
+    int room;                /**< this rank's block in the same communicator; -1: it never did */
 };
 
 /** A small arena. Those of the others are its peers' bytes. */
@@ -196,6 +195,6 @@ size_t coll_net_copy_bytes(void);
  * and the source may be gone before it has, so that it asks for nothing is the one thing that is
  * believed of a peer. */
 bool coll_net_reads(const struct net_room *room, const struct net_told *told,
-                    const struct direct_descriptor *posted);
+                    const struct host_descriptor *posted);
 
 #endif

@@ -22,9 +22,9 @@ size_t coll_net_fixed_bytes(uint32_t type)
 }
 
 /** A place in another host's memory: nothing of this one is to be found by it. */
-static struct direct_place elsewhere(const struct direct_place *place)
+static struct host_place elsewhere(const struct host_place *place)
 {
-    return (struct direct_place){place->at, place->bytes, DIRECT_PRIVATE};
+    return (struct host_place){place->at, place->bytes, HOST_PRIVATE};
 }
 
 /* ------------------------------------------------------------------ a peer's blocks */
@@ -39,10 +39,10 @@ static bool tail_fits(const struct net_operation *operation, size_t tail)
 /** An operation is there with its tail: from now on its peer has posted it. */
 static void post(const struct net_peer *peer, uint32_t room)
 {
-    struct direct_block *copy = peer->seen[room].copy;
+    struct host_block *copy = peer->seen[room].copy;
     if (!copy)
         return;
-    atomic_store_explicit(&copy->ring[peer->sequence % DIRECT_RING].posted, peer->sequence + 1,
+    atomic_store_explicit(&copy->ring[peer->sequence % HOST_RING].posted, peer->sequence + 1,
                           memory_order_release);
     atomic_store_explicit(&copy->posted, peer->sequence + 1, memory_order_release);
 }
@@ -59,11 +59,11 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
     peer->slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
     if (!seen->copy)
         return true;
-    const struct direct_block *own = net->rooms[seen->room].block;
+    const struct host_block *own = net->rooms[seen->room].block;
     if (sequence != atomic_load(&seen->copy->posted) ||
-        (sequence >= DIRECT_RING && atomic_load(&own->consumed) <= sequence - DIRECT_RING))
+        (sequence >= HOST_RING && atomic_load(&own->consumed) <= sequence - HOST_RING))
         return false;
-    struct direct_descriptor *posted = &seen->copy->ring[sequence % DIRECT_RING];
+    struct host_descriptor *posted = &seen->copy->ring[sequence % HOST_RING];
     posted->history = operation->history;
     posted->source = elsewhere(&operation->source);
     posted->target = elsewhere(&operation->target);
@@ -71,7 +71,7 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
     coll_signature_end(&posted->signature);
     memcpy(posted->bytes, operation->bytes, sizeof posted->bytes);
     if (operation->signature.kind == COLL_ALL_TO_ALL)
-        *coll_direct_table(seen->copy, 1, operation->target.at % DIRECT_TABLES) = operation->sent;
+        *coll_host_table(seen->copy, 1, operation->target.at % HOST_TABLES) = operation->sent;
     if (tail == 0)
         post(peer, header->room);
     return true;
@@ -79,14 +79,14 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
 
 void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room)
 {
-    struct direct_block *copy = peer->seen[room].copy;
+    struct host_block *copy = peer->seen[room].copy;
     if (!copy)
         return;
     // Nothing more is sent about this communicator that it would look at.
-    atomic_store_explicit(&copy->told, DIRECT_GONE, memory_order_release);
+    atomic_store_explicit(&copy->told, HOST_GONE, memory_order_release);
     // Who leaves because of a failure is not to be seen to before the failure is.
     if (net->chosen.result == 0)
-        atomic_store(&copy->consumed, DIRECT_GONE);
+        atomic_store(&copy->consumed, HOST_GONE);
 }
 
 static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
@@ -94,7 +94,7 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
 {
     const struct net_seen *seen = &peer->seen[header->room];
     struct net_told *told = &peer->told[seen->room];
-    const bool gone = counters->consumed == DIRECT_GONE;
+    const bool gone = counters->consumed == HOST_GONE;
     // A peer counts nothing of a communicator that it has not met: this is of the one before.
     if (told->meets && counters->consumed < told->peer_consumed)
         return false;
@@ -122,13 +122,12 @@ static bool hear_letter(struct coll_net *net, struct net_peer *peer,
     const struct net_seen *seen = &peer->seen[header->room];
     if (!seen->copy)
         return true;
-    const struct direct_mail *own =
-        &net->rooms[seen->room].block->mail[peer->told[seen->room].index];
-    struct direct_mail *mail = &seen->copy->mail[0];
+    const struct host_mail *own = &net->rooms[seen->room].block->mail[peer->told[seen->room].index];
+    struct host_mail *mail = &seen->copy->mail[0];
     if (letter->number != atomic_load(&mail->posted) ||
-        letter->number - atomic_load(&own->received) >= DIRECT_LETTERS)
+        letter->number - atomic_load(&own->received) >= HOST_LETTERS)
         return false;
-    struct direct_letter *place = &mail->letters[letter->number % DIRECT_LETTERS];
+    struct host_letter *place = &mail->letters[letter->number % HOST_LETTERS];
     *place = letter->letter;
     place->source = elsewhere(&letter->letter.source);
     coll_signature_end(&place->signature);
@@ -141,7 +140,7 @@ static bool hear_received(struct coll_net *net, struct net_peer *peer,
 {
     const struct net_seen *seen = &peer->seen[header->room];
     struct net_told *told = &peer->told[seen->room];
-    const struct direct_block *own = net->rooms[seen->room].block;
+    const struct host_block *own = net->rooms[seen->room].block;
     if (received->received < told->peer_received ||
         (own && received->received > atomic_load(&own->mail[told->index].posted)))
         return false;
@@ -154,9 +153,9 @@ static bool hear_received(struct coll_net *net, struct net_peer *peer,
 /** As its owner writes it: odd before and even after. */
 static bool hear_note(const struct net_peer *peer, const struct net_note *heard)
 {
-    struct direct_note *note = &peer->seen[0].copy->note;
+    struct host_note *note = &peer->seen[0].copy->note;
     atomic_store_explicit(&note->stamp, heard->stamp | 1, memory_order_relaxed);
-    for (size_t i = 0; i < DIRECT_NOTE_WORDS; i++)
+    for (size_t i = 0; i < HOST_NOTE_WORDS; i++)
         atomic_store_explicit(&note->words[i], heard->words[i], memory_order_release);
     atomic_store_explicit(&note->stamp, heard->stamp, memory_order_release);
     return heard->stamp % 2 == 0;
@@ -177,7 +176,7 @@ static bool hear_poison(struct coll_net *net, const struct net_peer *peer,
 
 /* ------------------------------------------------------------------ this rank's blocks */
 
-static bool lies_in(const struct direct_place *place, const struct net_ask *ask)
+static bool lies_in(const struct host_place *place, const struct net_ask *ask)
 {
     return ask->address >= place->at && ask->address - place->at <= place->bytes &&
            ask->bytes <= place->bytes - (ask->address - place->at);
@@ -188,12 +187,12 @@ static bool may_have(const struct net_room *room, const struct net_told *told,
                      const struct net_ask *ask)
 {
     if (ask->message) {
-        const struct direct_mail *mail = &room->block->mail[told->index];
+        const struct host_mail *mail = &room->block->mail[told->index];
         const uint64_t posted = atomic_load(&mail->posted);
-        return ask->sequence < posted && posted - ask->sequence <= DIRECT_LETTERS &&
-               lies_in(&mail->letters[ask->sequence % DIRECT_LETTERS].source, ask);
+        return ask->sequence < posted && posted - ask->sequence <= HOST_LETTERS &&
+               lies_in(&mail->letters[ask->sequence % HOST_LETTERS].source, ask);
     }
-    const struct direct_descriptor *posted = &room->block->ring[ask->sequence % DIRECT_RING];
+    const struct host_descriptor *posted = &room->block->ring[ask->sequence % HOST_RING];
     return ask->sequence >= told->peer_consumed &&
            atomic_load(&posted->posted) == ask->sequence + 1 &&
            coll_net_reads(room, told, posted) &&
@@ -249,15 +248,15 @@ static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
-        return coll_direct_wished(net->root, peer->rank, peer->tail);
-    struct direct_block *copy = peer->seen[peer->open.room].copy;
+        return coll_host_wished(net->root, peer->rank, peer->tail);
+    struct host_block *copy = peer->seen[peer->open.room].copy;
     return copy ? copy->slots[peer->slot] : NULL;
 }
 
 void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
-        coll_direct_grant(net->root, peer->rank, true);
+        coll_host_grant(net->root, peer->rank, true);
     else
         post(peer, peer->open.room);
 }
@@ -300,7 +299,7 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
     case NET_ASK:
         return hear_ask(net, peer, header, &fixed->ask);
     case NET_PIECE:
-        return tail > 0 && coll_direct_wished(net->root, peer->rank, tail) != NULL;
+        return tail > 0 && coll_host_wished(net->root, peer->rank, tail) != NULL;
     case NET_MEET:
         return hear_meet(net, peer, header);
     case NET_GONE:

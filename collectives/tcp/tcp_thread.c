@@ -37,7 +37,7 @@ static const uint64_t longest_farewell_ns = UINT64_C(30000000000);
 /** Whether this rank has an operation under way. */
 static bool inside(const struct coll_net *net)
 {
-    const struct direct_block *own = net->rooms[0].block;
+    const struct host_block *own = net->rooms[0].block;
     return atomic_load(&own->posted) > atomic_load(&own->consumed);
 }
 
@@ -50,7 +50,7 @@ static void report_death(struct coll_net *net, const struct net_peer *peer, int 
         coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
         return;
     }
-    coll_direct_last_call(net->root, net->root->rank, call, sizeof call);
+    coll_host_last_call(net->root, net->root->rank, call, sizeof call);
     coll_death_text(net->root, peer->rank, inside(net) ? call : NULL, message);
     if (failed != 0 && failed != ECONNRESET && failed != EPIPE) {
         const size_t used = strlen(message);
@@ -81,7 +81,7 @@ static void end(struct coll_net *net, struct net_peer *peer, int failed)
 static void report_silence(struct coll_net *net, const struct net_peer *peer)
 {
     char call[COLL_TEXT_BYTES], message[COLL_MESSAGE_BYTES];
-    coll_direct_last_call(net->root, peer->rank, call, sizeof call);
+    coll_host_last_call(net->root, peer->rank, call, sizeof call);
     snprintf(message, sizeof message,
              "rank %d has given no sign of life for %.1f s (its process is stopped or starved, or "
              "its host, %s, is out of reach); its last call: %s",
@@ -182,10 +182,10 @@ static void hear(struct coll_net *net, const struct epoll_event *events, int cou
     }
 }
 
-/** Wakes the rank's thread as coll_direct_wake() of another rank would. */
+/** Wakes the rank's thread as coll_host_wake() of another rank would. */
 static void wake(const struct coll_net *net)
 {
-    struct direct_block *own = net->rooms[0].block;
+    struct host_block *own = net->rooms[0].block;
     atomic_store(&own->bell, 1);
     if (atomic_load(&own->asleep) != 0 && atomic_exchange(&own->asleep, 0) != 0)
         base_futex_wake(&own->asleep, INT_MAX, true);
@@ -283,7 +283,7 @@ static uint64_t tick_of(uint64_t stall_ns)
 
 static size_t slice_of(int world)
 {
-    return coll_direct_private_bytes(world) / (size_t)world;
+    return coll_host_private_bytes(world) / (size_t)world;
 }
 
 size_t coll_net_bytes(int world)
@@ -306,9 +306,9 @@ static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsign
         peer->seen[room].room = -1;
     if (rank == root->rank)
         return;
-    struct direct_block *copy =
-        (struct direct_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
-    coll_direct_of(root)->blocks[rank] = copy;
+    struct host_block *copy =
+        (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
+    coll_host_of(root)->blocks[rank] = copy;
     peer->seen[0] = (struct net_seen){.copy = copy};
     peer->rooms = 1;
     peer->told[0] = (struct net_told){.expected = true, .meets = true, .index = rank, .copy = copy};
@@ -333,9 +333,9 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
     net->peers = base_calloc(world, sizeof *net->peers);
     net->hosts = base_calloc(world, sizeof *net->hosts);
     net->pieces = base_calloc(world, net->slice);
-    unsigned char *memory = base_aligned_alloc(alignof(struct direct_block), copies);
+    unsigned char *memory = base_aligned_alloc(alignof(struct host_block), copies);
     net->rooms[0] =
-        (struct net_room){coll_direct_own(net->root), net->root->world, net->root->rank, memory};
+        (struct net_room){coll_host_own(net->root), net->root->world, net->root->rank, memory};
     if (!net->peers || !net->hosts || !net->pieces || !memory)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
                          net->root->name, coll_net_bytes(net->root->world));

@@ -46,14 +46,14 @@ static size_t slot_bytes(const struct net_room *room, const struct coll_signatur
 {
     const bool small = coll_kind_is_small(signature->kind);
     const bool gives = signature->kind != COLL_BROADCAST || signature->root == room->rank;
-    return small && gives && signature->bytes > DIRECT_INLINE ? signature->bytes : 0;
+    return small && gives && signature->bytes > HOST_INLINE ? signature->bytes : 0;
 }
 
 static bool put_operation(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
     const struct net_room *room = &net->rooms[number];
     struct net_told *told = &peer->told[number];
-    const struct direct_descriptor *posted = &room->block->ring[told->operations % DIRECT_RING];
+    const struct host_descriptor *posted = &room->block->ring[told->operations % HOST_RING];
     struct net_operation operation = {.sequence = told->operations,
                                       .history = posted->history,
                                       .source = posted->source,
@@ -61,8 +61,8 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
                                       .signature = posted->signature};
     memcpy(operation.bytes, posted->bytes, sizeof operation.bytes);
     if (posted->signature.kind == COLL_ALL_TO_ALL)
-        operation.sent = coll_direct_table(room->block, room->world,
-                                           posted->target.at % DIRECT_TABLES)[told->index];
+        operation.sent =
+            coll_host_table(room->block, room->world, posted->target.at % HOST_TABLES)[told->index];
     if (!put_tail(peer, NET_OPERATION, number, &operation,
                   room->block->slots[posted->source.at % COLL_SMALL_SLOTS],
                   slot_bytes(room, &posted->signature)))
@@ -76,7 +76,7 @@ static bool collect_room(const struct coll_net *net, struct net_peer *peer, size
 {
     const struct net_room *room = &net->rooms[number];
     struct net_told *told = &peer->told[number];
-    struct direct_mail *mail = &room->block->mail[told->index];
+    struct host_mail *mail = &room->block->mail[told->index];
     // What was stored before these counters is told before them.
     const uint64_t consumed = atomic_load(&room->block->consumed);
     const uint64_t written = atomic_load(&room->block->written);
@@ -86,7 +86,7 @@ static bool collect_room(const struct coll_net *net, struct net_peer *peer, size
             return false;
     while (told->letters < atomic_load(&mail->posted)) {
         const struct net_letter letter = {told->letters,
-                                          mail->letters[told->letters % DIRECT_LETTERS]};
+                                          mail->letters[told->letters % HOST_LETTERS]};
         if (!put(peer, NET_LETTER, number, &letter, 0))
             return false;
         told->letters++;
@@ -99,7 +99,7 @@ static bool collect_room(const struct coll_net *net, struct net_peer *peer, size
     // That this rank leaves a group comes after the failure for which it does, and that it leaves
     // the root at the very end.
     const bool failed = coll_failed(net->root) != ZERO_OK && !peer->poisoned;
-    if ((consumed == DIRECT_GONE && (number == 0 || failed)) ||
+    if ((consumed == HOST_GONE && (number == 0 || failed)) ||
         (told->consumed == consumed && told->written == written))
         return true;
     if (!put(peer, NET_COUNTERS, number, &(struct net_counters){consumed, written}, 0))
@@ -116,7 +116,7 @@ static bool collect_rooms(const struct coll_net *net, struct net_peer *peer)
         if (!told->meets)
             continue;
         const bool all = collect_room(net, peer, number);
-        if (told->copy && told->peer_consumed != DIRECT_GONE)
+        if (told->copy && told->peer_consumed != HOST_GONE)
             atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
         if (!all)
             return false;
@@ -143,11 +143,11 @@ static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *r
 /** Tells what this rank has called last, if it is not about to say so. */
 static bool collect_note(const struct coll_net *net, struct net_peer *peer)
 {
-    const struct direct_note *note = &net->rooms[0].block->note;
+    const struct host_note *note = &net->rooms[0].block->note;
     struct net_note copy = {.stamp = atomic_load_explicit(&note->stamp, memory_order_acquire)};
     if (copy.stamp == peer->noted || copy.stamp % 2 != 0)
         return true;
-    for (size_t i = 0; i < DIRECT_NOTE_WORDS; i++)
+    for (size_t i = 0; i < HOST_NOTE_WORDS; i++)
         copy.words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
     if (atomic_load_explicit(&note->stamp, memory_order_relaxed) != copy.stamp)
         return true;
@@ -181,17 +181,17 @@ static bool collect_poison(struct coll_net *net, struct net_peer *peer)
 /** Asks for a piece. A wish that was taken is told at once: there is room for it. */
 static bool collect_wish(const struct coll_net *net, struct net_peer *peer)
 {
-    struct direct_wish wish;
+    struct host_wish wish;
     size_t room = 0;
     if (sizeof peer->out - peer->out_end < sizeof(struct net_header) + sizeof(struct net_ask) ||
         peer->out_tail_bytes > 0)
         return false;
-    if (!coll_direct_take_wish(net->root, peer->rank, &wish))
+    if (!coll_host_take_wish(net->root, peer->rank, &wish))
         return true;
     while (room < NET_ROOMS && peer->seen[room].copy != wish.block)
         room++;
     if (room == NET_ROOMS) {
-        coll_direct_grant(net->root, peer->rank, false); // of a group that was closed meanwhile
+        coll_host_grant(net->root, peer->rank, false); // of a group that was closed meanwhile
         return true;
     }
     const struct net_ask ask = {wish.sequence, wish.address, wish.bytes, wish.message};
@@ -200,9 +200,9 @@ static bool collect_wish(const struct coll_net *net, struct net_peer *peer)
 
 static bool collect_end(const struct coll_net *net, struct net_peer *peer)
 {
-    if (atomic_load(&net->rooms[0].block->consumed) != DIRECT_GONE)
+    if (atomic_load(&net->rooms[0].block->consumed) != HOST_GONE)
         return true;
-    const struct net_counters gone = {DIRECT_GONE, atomic_load(&net->rooms[0].block->written)};
+    const struct net_counters gone = {HOST_GONE, atomic_load(&net->rooms[0].block->written)};
     peer->done = put(peer, NET_COUNTERS, 0, &gone, 0);
     return peer->done;
 }

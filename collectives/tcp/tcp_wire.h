@@ -33,13 +33,13 @@ struct net_header {
                       and NET_GONE, else the sender's */
 };
 
-/** A struct direct_descriptor, and of an all-to-all the receiver's place in its table. */
+/** A struct host_descriptor, and of an all-to-all the receiver's place in its table. */
 struct net_operation {
     uint64_t sequence;
     uint64_t history;
-    struct direct_place source, target;
+    struct host_place source, target;
     struct coll_span sent;
-    unsigned char bytes[DIRECT_INLINE];
+    unsigned char bytes[HOST_INLINE];
     struct coll_signature signature;
 };
 
@@ -49,7 +49,7 @@ struct net_counters {
 
 struct net_letter {
     uint64_t number;
-    struct direct_letter letter;
+    struct host_letter letter;
 };
 
 struct net_received {
@@ -58,7 +58,7 @@ struct net_received {
 
 struct net_note {
     uint64_t stamp;
-    uint64_t words[DIRECT_NOTE_WORDS];
+    uint64_t words[HOST_NOTE_WORDS];
 };
 
 struct net_poison {

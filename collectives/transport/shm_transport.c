@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct shm {
-    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct host_comm host; /**< first: direct.c sees a struct host_comm */
     struct boot_link *boot;
     struct coll_live *live; /**< NULL if there is nobody to watch */
     int blocks;             /**< the descriptor of this rank's blocks; -1: none yet */
@@ -93,25 +93,25 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, size_t touche
 /** Of a rank's block and the room behind it. */
 static size_t blocks_bytes(const struct coll_comm *root)
 {
-    return (1 + COLL_GROUPS_MAX) * coll_direct_room_bytes(root);
+    return (1 + COLL_GROUPS_MAX) * coll_host_room_bytes(root);
 }
 
 /** Creates this rank's block and maps everybody's. */
 static zero_result share_blocks(struct coll_comm *comm, struct base_error *error)
 {
     struct shm *shm = comm->link;
-    const size_t touched = coll_direct_block_bytes(comm->world);
+    const size_t touched = coll_host_block_bytes(comm->world);
     void *own = NULL;
     zero_result result = create_own(comm, blocks_bytes(comm), touched, &shm->blocks, &own, error);
     if (result == ZERO_OK) {
-        coll_direct_prepare(own);
+        coll_host_prepare(own);
         for (int rank = 0; rank < comm->world; rank++)
             shm->bytes[rank] = blocks_bytes(comm);
         result = swap_memory(comm, shm->blocks, touched, error);
         for (int rank = 0; rank < comm->world; rank++)
-            shm->direct.blocks[rank] = shm->mapped[rank];
+            shm->host.blocks[rank] = shm->mapped[rank];
     }
-    shm->direct.blocks[comm->rank] = own;
+    shm->host.blocks[comm->rank] = own;
     return result;
 }
 
@@ -124,7 +124,7 @@ static zero_result init(struct shm *shm, struct coll_comm *comm, struct base_err
     if (!shm->descriptors || !shm->bytes || !shm->mapped)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
-    return coll_direct_init(&shm->direct, comm, true, error);
+    return coll_host_init(&shm->host, comm, true, error);
 }
 
 static zero_result start_liveness(struct coll_comm *comm, uint64_t stall_ns,
@@ -138,7 +138,7 @@ static zero_result start_liveness(struct coll_comm *comm, uint64_t stall_ns,
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %d ranks", comm->name,
                          comm->world);
     for (int rank = 0; rank < comm->world; rank++)
-        cells[rank] = &shm->direct.blocks[rank]->live;
+        cells[rank] = &shm->host.blocks[rank]->live;
     const zero_result result = coll_live_start(&shm->live, comm, cells, stall_ns, error);
     base_free(cells);
     return result;
@@ -166,8 +166,8 @@ static zero_result probe_peers(struct coll_comm *comm, uint64_t deadline_ns, boo
         boot_exchange_bytes(shm->boot, &mine, sizeof mine, all, deadline_ns, error);
     size_t good = 1;
     for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++)
-        if (!coll_direct_probe(comm, rank, boot_peer_pid(shm->boot, rank), all[rank].address,
-                               all[rank].word))
+        if (!coll_host_probe(comm, rank, boot_peer_pid(shm->boot, rank), all[rank].address,
+                             all[rank].word))
             good = 0;
     if (result == ZERO_OK)
         result = boot_exchange_bytes(shm->boot, &good, sizeof good, shm->bytes, deadline_ns, error);
@@ -180,7 +180,7 @@ static zero_result probe_peers(struct coll_comm *comm, uint64_t deadline_ns, boo
 
 static size_t shm_memory(int world)
 {
-    return coll_direct_memory(world, true);
+    return coll_host_memory(world, true);
 }
 
 static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_config *config,
@@ -209,7 +209,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     if (result == ZERO_OK)
         result = share_blocks(comm, error);
     if (result == ZERO_OK) {
-        coll_direct_join(comm);
+        coll_host_join(comm);
         result = start_liveness(comm, config->stall_ns, error);
     }
     bool allowed = false;
@@ -218,7 +218,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     if (result == ZERO_OK && shm->live)
         coll_live_watch(shm->live);
     if (result == ZERO_OK)
-        result = coll_direct_private_join(comm, allowed, error);
+        result = coll_host_private_join(comm, allowed, error);
     return result;
 }
 
@@ -235,14 +235,14 @@ static void shm_close_comm(struct coll_comm *comm)
         return;
     const bool ours = is_ours(shm, comm);
     if (comm->comm_world->poison && ours)
-        coll_direct_leave(comm);
+        coll_host_leave(comm);
     if (ours)
         coll_live_stop(shm->live);
-    for (int rank = 0; rank < comm->world && shm->direct.blocks; rank++)
-        coll_memory_unmap(shm->direct.blocks[rank], blocks_bytes(comm));
+    for (int rank = 0; rank < comm->world && shm->host.blocks; rank++)
+        coll_memory_unmap(shm->host.blocks[rank], blocks_bytes(comm));
     close_descriptor(&shm->blocks);
     boot_close(shm->boot);
-    coll_direct_free(&shm->direct, comm);
+    coll_host_free(&shm->host, comm);
     base_free(shm->descriptors);
     base_free(shm->bytes);
     base_free(shm->mapped);
@@ -251,18 +251,18 @@ static void shm_close_comm(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ groups */
 
-static struct direct_block *room_of(const struct coll_comm *root, int rank, size_t index)
+static struct host_block *room_of(const struct coll_comm *root, int rank, size_t index)
 {
-    unsigned char *home = (unsigned char *)coll_direct_of(root)->blocks[rank];
-    return (struct direct_block *)(void *)(home + (1 + index) * coll_direct_room_bytes(root));
+    unsigned char *home = (unsigned char *)coll_host_of(root)->blocks[rank];
+    return (struct host_block *)(void *)(home + (1 + index) * coll_host_room_bytes(root));
 }
 
 static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct direct_block **block, struct base_error *error)
+                            struct host_block **block, struct base_error *error)
 {
     const struct shm *shm = root->link;
     const zero_result result =
-        coll_memory_allocate(root->name, shm->blocks, coll_direct_own(root), (1 + index) * bytes,
+        coll_memory_allocate(root->name, shm->blocks, coll_host_own(root), (1 + index) * bytes,
                              bytes, &root->comm_world->counters.huge_bytes, error);
     if (result == ZERO_OK)
         *block = room_of(root, root->rank, index);
@@ -271,21 +271,21 @@ static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
 
 static zero_result shm_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
 {
-    return coll_direct_group_prepare(comm, add_room, part, error);
+    return coll_host_group_prepare(comm, add_room, part, error);
 }
 
 static void shm_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
-    struct direct_block *block = room_of(comm->comm_world->root, coll_root_rank(comm, rank), part);
-    coll_direct_group_meet(comm, rank, block);
+    struct host_block *block = room_of(comm->comm_world->root, coll_root_rank(comm, rank), part);
+    coll_host_group_meet(comm, rank, block);
     // The pages are there. If this fails an access fills in the page table.
-    coll_memory_populate(comm->name, block, coll_direct_block_bytes(comm->world), true, NULL);
+    coll_memory_populate(comm->name, block, coll_host_block_bytes(comm->world), true, NULL);
 }
 
 static void shm_group_close(struct coll_comm *comm)
 {
     const struct coll_comm *root = comm->comm_world->root;
-    coll_direct_group_close(comm, is_ours(root->link, root));
+    coll_host_group_close(comm, is_ours(root->link, root));
 }
 
 /* ------------------------------------------------------------------ presence */
@@ -293,8 +293,7 @@ static void shm_group_close(struct coll_comm *comm)
 static int shm_dead_in_sight(const struct coll_comm *comm)
 {
     for (int rank = 0; rank < comm->world; rank++)
-        if (coll_live_ended(&coll_direct_of(comm)->blocks[rank]->live) &&
-            !coll_direct_left(comm, rank))
+        if (coll_live_ended(&coll_host_of(comm)->blocks[rank]->live) && !coll_host_left(comm, rank))
             return rank;
     return -1;
 }
@@ -309,7 +308,7 @@ static int shm_dead_peer(const struct coll_comm *comm)
         return seen;
     for (int i = 0; i < 2 * comm->world; i++) {
         const int rank = boot_peer_gone(shm->boot);
-        if (rank < 0 || !coll_direct_left(comm, rank))
+        if (rank < 0 || !coll_host_left(comm, rank))
             return rank;
     }
     return -1;
@@ -384,15 +383,15 @@ const struct coll_transport coll_transport_shm = {
     .arena_share = shm_arena_share,
     .arena_populate = coll_shared_populate,
     .arena_free = shm_arena_free,
-    .start = coll_direct_start,
-    .progress = coll_direct_progress,
-    .drained = coll_direct_drained,
-    .presence = coll_direct_presence,
-    .last_call = coll_direct_last_call,
+    .start = coll_host_start,
+    .progress = coll_host_progress,
+    .drained = coll_host_drained,
+    .presence = coll_host_presence,
+    .last_call = coll_host_last_call,
     .dead_peer = shm_dead_peer,
     .dead_in_sight = shm_dead_in_sight,
-    .wake = coll_direct_wake,
-    .sleep_begin = coll_direct_sleep_begin,
-    .sleep = coll_direct_sleep,
-    .sleep_end = coll_direct_sleep_end,
+    .wake = coll_host_wake,
+    .sleep_begin = coll_host_sleep_begin,
+    .sleep = coll_host_sleep,
+    .sleep_end = coll_host_sleep_end,
 };

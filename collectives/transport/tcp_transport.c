@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct tcp {
-    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct host_comm host; /**< first: direct.c sees a struct host_comm */
     struct coll_net *net;
     pid_t process;          /**< that has opened it */
     bool started;           /**< its thread is there */
@@ -96,8 +96,7 @@ static void tell(const struct coll_comm *comm)
 
 static size_t tcp_memory(int world)
 {
-    return coll_direct_memory(world, true) + coll_direct_bounce_bytes(world) +
-           coll_net_bytes(world);
+    return coll_host_memory(world, true) + coll_host_bounce_bytes(world) + coll_net_bytes(world);
 }
 
 /** Goes to work with the blocks that there are. The failure is this rank's copy of it, and nobody
@@ -105,8 +104,8 @@ static size_t tcp_memory(int world)
 static void join(struct coll_comm *comm)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
-    coll_direct_join(comm);
-    comm_world->poison = &coll_direct_own(comm)->poison;
+    coll_host_join(comm);
+    comm_world->poison = &coll_host_own(comm)->poison;
     comm_world->spins = 4;
     comm_world->spin_ns = 0;
     comm_world->yields = 4;
@@ -122,7 +121,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
     if (result == ZERO_OK) {
         join(comm);
-        result = coll_direct_private_join(comm, false, &failure);
+        result = coll_host_private_join(comm, false, &failure);
     }
     if (result == ZERO_OK)
         result = coll_net_start(tcp->net, mesh, &failure);
@@ -163,15 +162,15 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
     comm->link = tcp;
     tcp->process = getpid();
-    tcp->direct.tell = tell;
+    tcp->host.tell = tell;
     void *block = NULL;
-    zero_result result = coll_direct_init(&tcp->direct, comm, true, error);
+    zero_result result = coll_host_init(&tcp->host, comm, true, error);
     if (result == ZERO_OK)
-        result = keep_memory(comm, coll_direct_block_bytes(comm->world), &block, error);
+        result = keep_memory(comm, coll_host_block_bytes(comm->world), &block, error);
     if (result != ZERO_OK)
         return result;
-    tcp->direct.blocks[comm->rank] = block;
-    coll_direct_prepare(block);
+    tcp->host.blocks[comm->rank] = block;
+    coll_host_prepare(block);
     if (!config->mesh && config->master)
         return meet_ranks(comm, config, error);
     if (!config->mesh || config->mesh->world != config->world)
@@ -193,7 +192,7 @@ static void tcp_leave(struct coll_comm *root)
     if (!tcp || !tcp->started || !is_ours(root))
         return;
     coll_net_linger(tcp->net, root->comm_world->timeout_ns);
-    coll_direct_leave(root);
+    coll_host_leave(root);
     coll_net_stop(tcp->net);
 }
 
@@ -203,7 +202,7 @@ static void tcp_close(struct coll_comm *root)
     if (!tcp)
         return;
     coll_net_free(tcp->net);
-    coll_direct_free(&tcp->direct, root);
+    coll_host_free(&tcp->host, root);
     coll_kept_free(&tcp->kept);
     base_free(tcp);
 }
@@ -222,14 +221,14 @@ static const char *tcp_host(const struct coll_comm *root, int rank)
 static void tcp_sleep_begin(struct coll_comm *comm)
 {
     // What this rank has called last, a receive perhaps, is told while it waits.
-    coll_direct_sleep_begin(comm);
+    coll_host_sleep_begin(comm);
     coll_net_tell(of(comm)->net);
 }
 
 /* ------------------------------------------------------------------ groups */
 
 static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct direct_block **block, struct base_error *error)
+                            struct host_block **block, struct base_error *error)
 {
     (void)index;
     void *memory = NULL;
@@ -240,21 +239,21 @@ static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
 
 static zero_result tcp_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
 {
-    const zero_result result = coll_direct_group_prepare(comm, add_room, part, error);
+    const zero_result result = coll_host_group_prepare(comm, add_room, part, error);
     return result == ZERO_OK ? coll_net_group_prepare(of(comm)->net, comm, *part, error) : result;
 }
 
 static void tcp_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
     if (rank == comm->rank)
-        coll_direct_group_meet(comm, rank, coll_direct_own(comm));
+        coll_host_group_meet(comm, rank, coll_host_own(comm));
     else
         coll_net_group_meet(of(comm)->net, comm, rank, part);
 }
 
 static void close_link(struct coll_comm *comm)
 {
-    coll_direct_group_close(comm, is_ours(comm));
+    coll_host_group_close(comm, is_ours(comm));
 }
 
 static void tcp_group_close(struct coll_comm *comm)
@@ -282,13 +281,13 @@ const struct coll_transport coll_transport_tcp = {
     .arena_share = tcp_arena_share,
     .arena_free = tcp_arena_free,
     .arena_show = tcp_arena_show,
-    .start = coll_direct_start,
-    .progress = coll_direct_progress,
-    .drained = coll_direct_drained,
-    .presence = coll_direct_presence,
-    .last_call = coll_direct_last_call,
-    .wake = coll_direct_wake,
+    .start = coll_host_start,
+    .progress = coll_host_progress,
+    .drained = coll_host_drained,
+    .presence = coll_host_presence,
+    .last_call = coll_host_last_call,
+    .wake = coll_host_wake,
     .sleep_begin = tcp_sleep_begin,
-    .sleep = coll_direct_sleep,
-    .sleep_end = coll_direct_sleep_end,
+    .sleep = coll_host_sleep,
+    .sleep_end = coll_host_sleep_end,
 };

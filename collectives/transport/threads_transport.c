@@ -23,9 +23,9 @@
  * leaving. Guarded by the team's mutex. */
 struct meeting {
     char name[COLL_NAME_BYTES];
-    int present;                  /**< ranks that have come and not left */
-    bool complete;                /**< all have come */
-    struct direct_block **blocks; /**< of every rank that has come */
+    int present;                /**< ranks that have come and not left */
+    bool complete;              /**< all have come */
+    struct host_block **blocks; /**< of every rank that has come */
     struct coll_kept *kept;
     struct meeting *next;
 };
@@ -38,11 +38,11 @@ struct coll_team {
 };
 
 struct threads {
-    struct direct direct; /**< first: direct.c sees a struct direct */
+    struct host_comm host; /**< first: direct.c sees a struct host_comm */
     struct coll_team *team;
     bool team_owned;
     struct meeting *meeting;
-    struct direct_block *block; /**< this rank's */
+    struct host_block *block; /**< this rank's */
 };
 
 /* ------------------------------------------------------------------ teams */
@@ -86,7 +86,7 @@ static struct meeting *find_meeting(struct coll_team *team, const char *name)
         if (!meeting->complete && strcmp(meeting->name, name) == 0)
             return meeting;
     struct meeting *created = base_calloc(1, sizeof *created);
-    struct direct_block **blocks = base_calloc((size_t)team->world, sizeof(struct direct_block *));
+    struct host_block **blocks = base_calloc((size_t)team->world, sizeof(struct host_block *));
     if (!created || !blocks) {
         base_free(created);
         base_free(blocks);
@@ -227,7 +227,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
         result = fail_incomplete(comm, meeting, error);
         goto out;
     }
-    memcpy(threads->direct.blocks, meeting->blocks, (size_t)comm->world * sizeof *meeting->blocks);
+    memcpy(threads->host.blocks, meeting->blocks, (size_t)comm->world * sizeof *meeting->blocks);
 out:
     pthread_mutex_unlock(&team->mutex);
     return result;
@@ -247,19 +247,19 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
     comm->link = threads;
     threads->team = team;
     threads->team_owned = owned;
-    zero_result result = coll_direct_init(&threads->direct, comm, false, error);
+    zero_result result = coll_host_init(&threads->host, comm, false, error);
     if (result == ZERO_OK)
         result = come(comm, error);
     void *block = NULL;
     if (result == ZERO_OK)
-        result = keep_memory(comm, coll_direct_block_bytes(comm->world), &block, error);
+        result = keep_memory(comm, coll_host_block_bytes(comm->world), &block, error);
     if (result != ZERO_OK)
         return result;
     threads->block = block;
-    coll_direct_prepare(block);
+    coll_host_prepare(block);
     result = meet_ranks(comm, error);
     if (result == ZERO_OK)
-        coll_direct_join(comm);
+        coll_host_join(comm);
     return result;
 }
 
@@ -269,12 +269,12 @@ void coll_threads_close(struct coll_comm *comm)
     if (!threads)
         return;
     if (comm->comm_world->poison)
-        coll_direct_leave(comm);
+        coll_host_leave(comm);
     if (threads->meeting)
         leave_meeting(comm);
     if (threads->team_owned)
         coll_team_free(threads->team);
-    coll_direct_free(&threads->direct, comm);
+    coll_host_free(&threads->host, comm);
     base_free(threads);
 }
 
@@ -321,7 +321,7 @@ void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 }
 
 static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct direct_block **block, struct base_error *error)
+                            struct host_block **block, struct base_error *error)
 {
     (void)index;
     void *memory = NULL;
@@ -334,25 +334,25 @@ zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
                                        struct base_error *error)
 {
     size_t room;
-    const zero_result result = coll_direct_group_prepare(comm, add_room, &room, error);
+    const zero_result result = coll_host_group_prepare(comm, add_room, &room, error);
     if (result == ZERO_OK)
-        *part = (size_t)(uintptr_t)coll_direct_own(comm);
+        *part = (size_t)(uintptr_t)coll_host_own(comm);
     return result;
 }
 
 void coll_threads_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
-    coll_direct_group_meet(comm, rank, (struct direct_block *)(uintptr_t)part);
+    coll_host_group_meet(comm, rank, (struct host_block *)(uintptr_t)part);
 }
 
 void coll_threads_group_close(struct coll_comm *comm)
 {
-    coll_direct_group_close(comm, true);
+    coll_host_group_close(comm, true);
 }
 
 size_t coll_threads_memory(int world)
 {
-    return coll_direct_memory(world, false);
+    return coll_host_memory(world, false);
 }
 
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
@@ -378,13 +378,13 @@ const struct coll_transport coll_transport_threads = {
     .arena_share = coll_threads_arena_share,
     .arena_populate = coll_shared_populate,
     .arena_free = coll_threads_arena_free,
-    .start = coll_direct_start,
-    .progress = coll_direct_progress,
-    .drained = coll_direct_drained,
-    .presence = coll_direct_presence,
-    .last_call = coll_direct_last_call,
-    .wake = coll_direct_wake,
-    .sleep_begin = coll_direct_sleep_begin,
-    .sleep = coll_direct_sleep,
-    .sleep_end = coll_direct_sleep_end,
+    .start = coll_host_start,
+    .progress = coll_host_progress,
+    .drained = coll_host_drained,
+    .presence = coll_host_presence,
+    .last_call = coll_host_last_call,
+    .wake = coll_host_wake,
+    .sleep_begin = coll_host_sleep_begin,
+    .sleep = coll_host_sleep,
+    .sleep_end = coll_host_sleep_end,
 };

@@ -79,9 +79,9 @@ static void hash_work(const struct team_rank *rank, const struct job *job, uint6
 // As where an update, a reduction and a copy exceed the caches.
 static void exceed_caches(zero_ctx *z)
 {
-    struct direct *direct = coll_direct_of(z->comm);
+    struct host_comm *host = coll_host_of(z->comm);
     z->update.past_caches = true;
-    direct->core_bytes = direct->cache_bytes = 0;
+    host->core_bytes = host->cache_bytes = 0;
 }
 
 static bool train_job(struct team_rank *rank, const struct job *job)

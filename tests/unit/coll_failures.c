@@ -568,7 +568,7 @@ static void give_a_file(const char *job)
                                          .deadline_ns = base_clock_ns() + 5000 * millisecond};
     FILE *file = tmpfile();
     int fd = file ? fileno(file) : -1, given[2];
-    bool good = fd >= 0 && ftruncate(fd, sizeof(struct direct_block)) == 0 &&
+    bool good = fd >= 0 && ftruncate(fd, sizeof(struct host_block)) == 0 &&
                 boot_meet(&link, &meeting, NULL) == ZERO_OK;
     if (good)
         good = boot_exchange_fds(link, &fd, 1, given, meeting.deadline_ns, NULL) == ZERO_OK;

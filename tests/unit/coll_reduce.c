@@ -119,7 +119,7 @@ static bool is_private(const struct config *config, int rank)
 /** Results at and beyond the threshold are stored past the caches. */
 static void set_threshold(const struct bench *bench, const struct config *config)
 {
-    coll_direct_of(bench->comm)->core_bytes = config->past ? 0 : SIZE_MAX;
+    coll_host_of(bench->comm)->core_bytes = config->past ? 0 : SIZE_MAX;
 }
 
 /** Bytes beside a result, that nobody writes. */

@@ -406,7 +406,7 @@ static zero_result go_on(struct coll_comm *comm, bool met, struct base_error *er
     zero_result result = coll_split(comm, 0, coll_rank(comm), &group, error);
     if (result == ZERO_OK && met)
         result = coll_barrier(group);
-    const int count = result == ZERO_OK && coll_rank(comm) == 0 ? 3 * DIRECT_RING : 0;
+    const int count = result == ZERO_OK && coll_rank(comm) == 0 ? 3 * HOST_RING : 0;
     for (int i = 0; i < count && result == ZERO_OK; i++) {
         struct coll_request request = {0};
         const struct coll_bulk_broadcast op = {.data = &byte, .bytes = 1, .root = 0};
