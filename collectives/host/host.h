@@ -128,16 +128,16 @@ struct host_scratch {
 /** One rank's state in one communicator: of a root the first member of the transport's link, of a
  * group the whole link. */
 struct host_comm {
-    struct host_block **blocks; /**< of every rank */
-    struct host_block **homes;  /**< of every rank: its block in the root */
-    unsigned char *met;         /**< of every rank: enum host_meeting, for the oldest request */
-    const void **sources;       /**< of every rank: room for a list of addresses, */
-    void **targets;             /**< and for another one */
-    uint64_t *consumed; /**< of every rank: what its counter was when it was last looked at */
-    size_t at;          /**< how far the oldest request is, in its own units */
-    uint64_t room;      /**< operations below this number can be posted */
-    uint64_t history;   /**< hash of the signatures of all that were */
-    size_t *fetched;    /**< of every rank: bytes of its block that are here already */
+    struct host_block **blocks;      /**< of every rank */
+    struct host_block **root_blocks; /**< the block of every rank in the root */
+    unsigned char *met;   /**< of every rank: enum host_meeting, for the oldest request */
+    const void **sources; /**< of every rank: room for a list of addresses, */
+    void **targets;       /**< and for another one */
+    uint64_t *consumed;   /**< of every rank: what its counter was when it was last looked at */
+    size_t at;            /**< how far the oldest request is, in its own units */
+    uint64_t room;        /**< operations below this number can be posted */
+    uint64_t history;     /**< hash of the signatures of all that were */
+    size_t *fetched;      /**< of every rank: bytes of its block that are here already */
     struct host_private *private; /**< of processes: remote_read.c's own */
     uint64_t tables[HOST_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls;         /**< started so far */

@@ -50,7 +50,7 @@ zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, si
     if (result != ZERO_OK)
         return result;
     for (int rank = 0; rank < comm->world; rank++)
-        host->homes[rank] = root->blocks[comm->root_ranks[rank]];
+        host->root_blocks[rank] = root->blocks[comm->root_ranks[rank]];
     return take_room(comm, add, room, error);
 }
 

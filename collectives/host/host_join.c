@@ -22,7 +22,7 @@ size_t coll_host_block_bytes(int world)
 static size_t table_bytes(int world)
 {
     const struct host_comm *host;
-    return (size_t)world * (sizeof *host->blocks + sizeof *host->homes + sizeof *host->met +
+    return (size_t)world * (sizeof *host->blocks + sizeof *host->root_blocks + sizeof *host->met +
                             sizeof *host->sources + sizeof *host->targets + sizeof *host->fetched +
                             sizeof *host->consumed) +
            sizeof *host->scratch;
@@ -43,7 +43,8 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
     host->cache_bytes = coll_sum_cache_bytes();
     host->core_bytes = coll_sum_core_bytes();
     host->blocks = base_calloc(world, sizeof *host->blocks);
-    host->homes = comm->root_ranks ? base_calloc(world, sizeof *host->homes) : host->blocks;
+    host->root_blocks =
+        comm->root_ranks ? base_calloc(world, sizeof *host->root_blocks) : host->blocks;
     host->met = base_calloc(world, sizeof *host->met);
     host->sources = base_calloc(world, sizeof *host->sources);
     host->targets = base_calloc(world, sizeof *host->targets);
@@ -51,7 +52,7 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
     host->consumed = base_calloc(world, sizeof *host->consumed);
     host->scratch = base_aligned_alloc(HOST_LINE, sizeof *host->scratch);
     comm->comm_world->counters.memory_bytes += table_bytes(comm->world);
-    if (!host->blocks || !host->homes || !host->met || !host->sources || !host->targets ||
+    if (!host->blocks || !host->root_blocks || !host->met || !host->sources || !host->targets ||
         !host->fetched || !host->consumed || !host->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
@@ -63,8 +64,8 @@ void coll_host_free(struct host_comm *host, struct coll_comm *comm)
 {
     if (host->kernels)
         comm->comm_world->counters.memory_bytes -= table_bytes(comm->world);
-    if (host->homes != host->blocks)
-        base_free(host->homes);
+    if (host->root_blocks != host->blocks)
+        base_free(host->root_blocks);
     base_free(host->blocks);
     base_free(host->met);
     base_free(host->sources);
@@ -137,12 +138,12 @@ bool coll_host_left(const struct coll_comm *comm, int rank)
 
 static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
 {
-    return &coll_host_of(comm)->homes[comm->rank]->asleep;
+    return &coll_host_of(comm)->root_blocks[comm->rank]->asleep;
 }
 
 static void wake_if_asleep(const struct host_comm *host, int rank)
 {
-    _Atomic uint32_t *asleep = &host->homes[rank]->asleep;
+    _Atomic uint32_t *asleep = &host->root_blocks[rank]->asleep;
     if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
         base_futex_wake(asleep, INT_MAX, host->shared);
 }
@@ -150,7 +151,7 @@ static void wake_if_asleep(const struct host_comm *host, int rank)
 void coll_host_wake_rank(struct coll_comm *comm, int rank)
 {
     const struct host_comm *host = coll_host_of(comm);
-    atomic_store(&host->homes[comm->rank]->bell, 1);
+    atomic_store(&host->root_blocks[comm->rank]->bell, 1);
     wake_if_asleep(host, rank);
     if (host->tell)
         host->tell(comm);
@@ -159,7 +160,7 @@ void coll_host_wake_rank(struct coll_comm *comm, int rank)
 void coll_host_wake(struct coll_comm *comm)
 {
     const struct host_comm *host = coll_host_of(comm);
-    atomic_store(&host->homes[comm->rank]->bell, 1);
+    atomic_store(&host->root_blocks[comm->rank]->bell, 1);
     for (int rank = 0; rank < comm->world; rank++)
         wake_if_asleep(host, rank);
     if (host->tell)

@@ -23,12 +23,12 @@ _Static_assert(sizeof(struct call) == sizeof((struct host_note *)0)->words, "who
 void coll_host_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
                          uint64_t sequence)
 {
-    struct host_block *home = coll_host_of(comm)->homes[comm->rank];
-    struct host_note *note = &home->note;
+    struct host_block *root_block = coll_host_of(comm)->root_blocks[comm->rank];
+    struct host_note *note = &root_block->note;
     const uint64_t stamp = atomic_load_explicit(&note->stamp, memory_order_relaxed);
     struct call call = {.signature = *signature,
                         .sequence = sequence,
-                        .posted = atomic_load_explicit(&home->posted, memory_order_relaxed)};
+                        .posted = atomic_load_explicit(&root_block->posted, memory_order_relaxed)};
     uint64_t words[HOST_NOTE_WORDS];
     if (comm->root_ranks)
         memcpy(call.group, comm->name, sizeof call.group - 1);
@@ -55,18 +55,19 @@ static bool read_note(const struct host_note *note, struct call *call)
 
 void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
 {
-    const struct host_block *home = coll_host_of(comm)->homes[rank];
-    const uint64_t posted = atomic_load(&home->posted);
+    const struct host_block *root_block = coll_host_of(comm)->root_blocks[rank];
+    const uint64_t posted = atomic_load(&root_block->posted);
     struct call call = {.posted = 0};
     bool noted = false;
     char called[COLL_TEXT_BYTES] = "none";
     // A writer is done within nanoseconds, unless it has died over it.
-    for (int i = 0; i < 1000 && !noted && atomic_load(&home->note.stamp) > 0; i++)
-        noted = read_note(&home->note, &call);
+    for (int i = 0; i < 1000 && !noted && atomic_load(&root_block->note.stamp) > 0; i++)
+        noted = read_note(&root_block->note, &call);
     if (noted && call.posted >= posted)
         coll_signature_text(&call.signature, call.sequence, called);
     else if (posted > 0)
-        coll_signature_text(&home->ring[(posted - 1) % HOST_RING].signature, posted - 1, called);
+        coll_signature_text(&root_block->ring[(posted - 1) % HOST_RING].signature, posted - 1,
+                            called);
     const bool in_group = noted && call.posted >= posted && call.group[0];
     snprintf(text, size, "%s%s%s", called, in_group ? " in " : "", in_group ? call.group : "");
 }

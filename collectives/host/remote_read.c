@@ -371,7 +371,7 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
     size_t done;
     int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
     // The process may run another program by now, and have let its memory be read, or not.
-    if (coll_live_ended(&coll_host_of(comm)->homes[rank]->live))
+    if (coll_live_ended(&coll_host_of(comm)->root_blocks[rank]->live))
         failed = ESRCH;
     return failed == 0 ? ZERO_OK
                        : fail_peek(comm, request, rank, address + done, bytes - done, failed);

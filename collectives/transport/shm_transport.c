@@ -253,8 +253,8 @@ static void shm_close_comm(struct coll_comm *comm)
 
 static struct host_block *room_of(const struct coll_comm *root, int rank, size_t index)
 {
-    unsigned char *home = (unsigned char *)coll_host_of(root)->blocks[rank];
-    return (struct host_block *)(void *)(home + (1 + index) * coll_host_room_bytes(root));
+    unsigned char *root_block = (unsigned char *)coll_host_of(root)->blocks[rank];
+    return (struct host_block *)(void *)(root_block + (1 + index) * coll_host_room_bytes(root));
 }
 
 static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
