@@ -173,9 +173,9 @@ const char *coll_host(const struct coll_comm *comm, int rank)
     return root->transport->host ? root->transport->host(root, coll_root_rank(comm, rank)) : "";
 }
 
-const char *coll_private_path(const struct coll_comm *comm)
+const char *coll_unregistered_path(const struct coll_comm *comm)
 {
-    return comm->comm_world->private_path;
+    return comm->comm_world->unregistered_path;
 }
 
 size_t coll_memory_needed(const char *transport, int world)

@@ -142,7 +142,7 @@ int coll_root_rank(const struct coll_comm *comm, int rank);
  * result of an all-reduce is written by all ranks. *Collective, ordered* over the root; sizes may
  * differ between ranks and be 0. The pages are zero and already touched, huge from 2 MiB on where
  * the kernel grants them. Lives until the root is closed; *arena is owned by the comm world, NULL
- * after a failure. Sources anywhere else work too, more slowly: see coll_private_path().
+ * after a failure. Sources anywhere else work too, more slowly: see coll_unregistered_path().
  * ZERO_E_INVALID (not the root, on every rank), ZERO_E_NOMEM and ZERO_E_LIMIT, on all ranks: the
  * communicator is as before, unless the ranks could not tell each other.
  */
@@ -195,7 +195,7 @@ void coll_arena_show(struct coll_arena *arena);
  * is "direct" so must the result of an all-reduce, which the others write. After a failure that is
  * until every rank has returned it. *Local.*
  */
-const char *coll_private_path(const struct coll_comm *comm);
+const char *coll_unregistered_path(const struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ requests */
 
@@ -459,9 +459,9 @@ struct coll_counters {
     size_t huge_bytes; /**< of arenas in shared memory: what this rank has put in huge pages */
 };
 
-/** memory_bytes of a root that is yet to be opened, but for what private sources need where the
- * kernel doesn't let ranks read each other (coll_private_path()); 0 if there is no such transport.
- * *Local.* */
+/** memory_bytes of a root that is yet to be opened, but for what unregistered sources need where
+ * the kernel doesn't let ranks read each other (coll_unregistered_path()); 0 if there is no such
+ * transport. *Local.* */
 size_t coll_memory_needed(const char *transport, int world);
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);

@@ -92,16 +92,16 @@ struct coll_comm_world {
     const struct base_log *log;
     struct control_rank *control; /**< NULL: nothing is recorded */
     struct coll_poison *poison;
-    uint32_t generation;      /**< of the process that has opened it: no child goes on with it */
-    bool counted;             /**< among the comm worlds of this process */
-    bool stopped;             /**< a failure was returned: nothing is worked on any more */
-    _Atomic bool unwritten;   /**< its message has not come for so long that it will not */
-    int thread;               /**< the one that has opened it, and as a rule waits */
-    unsigned spins;           /**< rounds of a wait before it looks at the clock, */
-    uint64_t spin_ns;         /**< time from then on before it yields, */
-    unsigned doubt;           /**< halved so often, because peers came later than that lately, */
-    unsigned yields;          /**< and from then on before it sleeps */
-    const char *private_path; /**< coll_private_path() */
+    uint32_t generation;    /**< of the process that has opened it: no child goes on with it */
+    bool counted;           /**< among the comm worlds of this process */
+    bool stopped;           /**< a failure was returned: nothing is worked on any more */
+    _Atomic bool unwritten; /**< its message has not come for so long that it will not */
+    int thread;             /**< the one that has opened it, and as a rule waits */
+    unsigned spins;         /**< rounds of a wait before it looks at the clock, */
+    uint64_t spin_ns;       /**< time from then on before it yields, */
+    unsigned doubt;         /**< halved so often, because peers came later than that lately, */
+    unsigned yields;        /**< and from then on before it sleeps */
+    const char *unregistered_path; /**< coll_unregistered_path() */
     struct coll_arena *arenas[COLL_ARENAS_MAX];
     uint32_t arena_count;
     struct coll_counters counters;

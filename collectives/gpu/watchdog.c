@@ -200,7 +200,7 @@ static void wait_for_readers(struct coll_device *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    if (!device->transport->lends || strcmp(coll_private_path(device->host), "direct") != 0)
+    if (!device->transport->lends || strcmp(coll_unregistered_path(device->host), "direct") != 0)
         return;
     while (!device_board_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
         device_pause(&rounds);

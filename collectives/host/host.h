@@ -45,13 +45,13 @@ enum {
 #define HOST_GONE UINT64_MAX
 
 /** Not in an arena. */
-#define HOST_PRIVATE UINT32_MAX
+#define HOST_UNREGISTERED UINT32_MAX
 
 /** Where a rank's memory lies. */
 struct host_place {
-    uint64_t at;    /**< offset in the arena; the address, if it is private */
+    uint64_t at;    /**< offset in the arena; the address, if it is unregistered */
     uint64_t bytes; /**< that may be read from there on */
-    uint32_t arena; /**< HOST_PRIVATE: in none */
+    uint32_t arena; /**< HOST_UNREGISTERED: in none */
 };
 
 /** What a rank posts for one operation. What every reader needs is in the first pair of lines. */
@@ -138,7 +138,7 @@ struct host_comm {
     uint64_t room;        /**< operations below this number can be posted */
     uint64_t history;     /**< hash of the signatures of all that were */
     size_t *fetched;      /**< of every rank: bytes of its block that are here already */
-    struct host_private *private; /**< of processes: remote_read.c's own */
+    struct host_remote_read *remote_read; /**< of processes: remote_read.c's own */
     uint64_t tables[HOST_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls;         /**< started so far */
     const struct coll_sum_kernels *kernels;
@@ -322,10 +322,10 @@ bool coll_host_asking(const struct coll_comm *comm, int rank);
 void coll_host_forget_wishes(struct coll_comm *comm);
 
 /** Allocates and frees direct->private. *Local.* ZERO_E_NOMEM: it is still freed. */
-size_t coll_host_private_bytes(int world);
-zero_result coll_host_private_init(struct host_comm *host, struct coll_comm *comm,
-                                   struct base_error *error);
-void coll_host_private_free(struct host_comm *host, struct coll_comm *comm);
+size_t coll_host_remote_read_bytes(int world);
+zero_result coll_host_remote_read_init(struct host_comm *host, struct coll_comm *comm,
+                                       struct base_error *error);
+void coll_host_remote_read_free(struct host_comm *host, struct coll_comm *comm);
 
 /** Whether this rank can read the word `expected` at `address` of a rank's process, which is noted.
  * *Local.* */
@@ -335,9 +335,10 @@ bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t a
 /** Bytes of a rank's memory for pieces that their owner copies, or sends. */
 size_t coll_host_bounce_bytes(int world);
 
-/** Sets the comm world's private_path and allocates what it needs: all ranks' probes succeeded
+/** Sets the comm world's unregistered_path and allocates what it needs: all ranks' probes succeeded
  * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
-zero_result coll_host_private_join(struct coll_comm *root, bool allowed, struct base_error *error);
+zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
+                                       struct base_error *error);
 
 /* ------------------------------------------------------------------ the operations */
 
@@ -406,7 +407,7 @@ static inline int coll_host_index(const struct coll_comm *comm, int owner, int o
 static inline bool coll_host_addressable(const struct coll_comm *comm, int rank,
                                          const struct host_place *place)
 {
-    return place->arena != HOST_PRIVATE || rank == comm->rank || !coll_host_of(comm)->shared;
+    return place->arena != HOST_UNREGISTERED || rank == comm->rank || !coll_host_of(comm)->shared;
 }
 
 static inline struct host_block *coll_host_own(const struct coll_comm *comm)

@@ -31,7 +31,7 @@ static bool open_to_all(const struct coll_comm *comm, const struct coll_request 
 {
     for (int rank = 0; rank < comm->world && coll_host_of(comm)->shared; rank++) {
         const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
-        if (posted->source.arena == HOST_PRIVATE || posted->target.arena == HOST_PRIVATE)
+        if (posted->source.arena == HOST_UNREGISTERED || posted->target.arena == HOST_UNREGISTERED)
             return false;
     }
     return true;

@@ -31,7 +31,7 @@ static size_t table_bytes(int world)
 size_t coll_host_memory(int world, bool shared)
 {
     return table_bytes(world) + coll_host_block_bytes(world) +
-           (shared ? coll_host_private_bytes(world) : 0);
+           (shared ? coll_host_remote_read_bytes(world) : 0);
 }
 
 zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool shared,
@@ -57,7 +57,7 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     memset(host->scratch, 0, sizeof *host->scratch);
-    return shared ? coll_host_private_init(host, comm, error) : ZERO_OK;
+    return shared ? coll_host_remote_read_init(host, comm, error) : ZERO_OK;
 }
 
 void coll_host_free(struct host_comm *host, struct coll_comm *comm)
@@ -73,7 +73,7 @@ void coll_host_free(struct host_comm *host, struct coll_comm *comm)
     base_free(host->fetched);
     base_free(host->consumed);
     base_free(host->scratch);
-    coll_host_private_free(host, comm);
+    coll_host_remote_read_free(host, comm);
 }
 
 void coll_host_prepare(struct host_block *block)
@@ -105,7 +105,7 @@ void coll_host_join(struct coll_comm *comm)
     struct coll_comm_world *comm_world = comm->comm_world;
     comm_world->counters.memory_bytes += coll_host_block_bytes(comm->world);
     comm_world->poison = &coll_host_of(comm)->blocks[0]->poison;
-    comm_world->private_path = "direct";
+    comm_world->unregistered_path = "direct";
     // Ranks that each have a processor take about as long for a step: waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, and so a steady step makes
     // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.

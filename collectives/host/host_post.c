@@ -99,7 +99,7 @@ static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_requ
 static void describe_memory(struct host_descriptor *own, const struct coll_comm *comm,
                             const struct coll_request *request)
 {
-    struct host_place source = {.arena = HOST_PRIVATE}, target = {.arena = HOST_PRIVATE};
+    struct host_place source = {.arena = HOST_UNREGISTERED}, target = {.arena = HOST_UNREGISTERED};
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER: {
         const struct coll_all_gather *op = &request->op.all_gather;

@@ -8,7 +8,7 @@ struct host_place coll_host_place(const struct coll_comm *comm, const void *addr
     const struct coll_arena *arena =
         coll_host_of(comm)->tell ? NULL : coll_arena_of(comm, address, bytes, &offset);
     if (!arena)
-        return (struct host_place){(uint64_t)(uintptr_t)address, bytes, HOST_PRIVATE};
+        return (struct host_place){(uint64_t)(uintptr_t)address, bytes, HOST_UNREGISTERED};
     return (struct host_place){offset, bytes, arena->id};
 }
 
@@ -17,7 +17,7 @@ unsigned char *coll_host_address(const struct coll_comm *comm, int rank,
 {
     if (!coll_host_addressable(comm, rank, place))
         return NULL;
-    if (place->arena == HOST_PRIVATE)
+    if (place->arena == HOST_UNREGISTERED)
         return (unsigned char *)(uintptr_t)place->at;
     assert(place->arena < comm->comm_world->arena_count);
     const struct coll_arena *arena = comm->comm_world->arenas[place->arena];

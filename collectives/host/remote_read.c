@@ -36,7 +36,7 @@ struct wish {
     size_t bytes;
 };
 
-struct host_private {
+struct host_remote_read {
     size_t slice;           /**< the most bytes of a piece */
     unsigned char *scratch; /**< of every rank a slice: its newest piece */
     size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
@@ -49,9 +49,9 @@ struct host_private {
     bool took;               /**< a piece, since coll_host_took() was asked */
 };
 
-static struct host_private *of(const struct coll_comm *comm)
+static struct host_remote_read *of(const struct coll_comm *comm)
 {
-    return coll_host_of(comm)->private;
+    return coll_host_of(comm)->remote_read;
 }
 
 /* ------------------------------------------------------------------ life */
@@ -62,51 +62,51 @@ static size_t slice_of(int world)
     return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
 }
 
-size_t coll_host_private_bytes(int world)
+size_t coll_host_remote_read_bytes(int world)
 {
     return (size_t)world * slice_of(world);
 }
 
-zero_result coll_host_private_init(struct host_comm *host, struct coll_comm *comm,
-                                   struct base_error *error)
+zero_result coll_host_remote_read_init(struct host_comm *host, struct coll_comm *comm,
+                                       struct base_error *error)
 {
     const size_t world = (size_t)comm->world;
-    struct host_private *private = base_calloc(1, sizeof *private);
-    if (!private)
+    struct host_remote_read *remote_read = base_calloc(1, sizeof *remote_read);
+    if (!remote_read)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    host->private = private;
-    private->slice = slice_of(comm->world);
-    private->end = base_calloc(world, sizeof *private->end);
-    private->scratch = base_aligned_alloc(4096, coll_host_private_bytes(comm->world));
+    host->remote_read = remote_read;
+    remote_read->slice = slice_of(comm->world);
+    remote_read->end = base_calloc(world, sizeof *remote_read->end);
+    remote_read->scratch = base_aligned_alloc(4096, coll_host_remote_read_bytes(comm->world));
     if (!comm->root_ranks) {
-        private->processes = base_calloc(world, sizeof *private->processes);
-        private->wishes = base_calloc(world, sizeof *private->wishes);
+        remote_read->processes = base_calloc(world, sizeof *remote_read->processes);
+        remote_read->wishes = base_calloc(world, sizeof *remote_read->wishes);
     }
-    if (!private->end || !private->scratch ||
-        (!comm->root_ranks && (!private->processes || !private->wishes)))
+    if (!remote_read->end || !remote_read->scratch ||
+        (!comm->root_ranks && (!remote_read->processes || !remote_read->wishes)))
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
-                         comm->name, coll_host_private_bytes(comm->world));
-    memset(private->scratch, 0, coll_host_private_bytes(comm->world));
-    comm->comm_world->counters.memory_bytes += coll_host_private_bytes(comm->world);
+                         comm->name, coll_host_remote_read_bytes(comm->world));
+    memset(remote_read->scratch, 0, coll_host_remote_read_bytes(comm->world));
+    comm->comm_world->counters.memory_bytes += coll_host_remote_read_bytes(comm->world);
     return ZERO_OK;
 }
 
-void coll_host_private_free(struct host_comm *host, struct coll_comm *comm)
+void coll_host_remote_read_free(struct host_comm *host, struct coll_comm *comm)
 {
-    struct host_private *private = host->private;
-    if (!private)
+    struct host_remote_read *remote_read = host->remote_read;
+    if (!remote_read)
         return;
-    if (private->scratch)
-        comm->comm_world->counters.memory_bytes -= coll_host_private_bytes(comm->world);
-    if (host->tell && private->bounces) { // else an arena has them
-        base_free(private->bounces[comm->rank]);
-        base_free(private->bounces);
+    if (remote_read->scratch)
+        comm->comm_world->counters.memory_bytes -= coll_host_remote_read_bytes(comm->world);
+    if (host->tell && remote_read->bounces) { // else an arena has them
+        base_free(remote_read->bounces[comm->rank]);
+        base_free(remote_read->bounces);
     }
-    base_free(private->scratch);
-    base_free(private->end);
-    base_free(private->processes);
-    base_free(private->wishes);
-    base_free(private);
+    base_free(remote_read->scratch);
+    base_free(remote_read->end);
+    base_free(remote_read->processes);
+    base_free(remote_read->wishes);
+    base_free(remote_read);
 }
 
 /* ------------------------------------------------------------------ reading another process */
@@ -166,7 +166,7 @@ static size_t heads_bytes(int world)
 
 size_t coll_host_bounce_bytes(int world)
 {
-    return heads_bytes(world) + coll_host_private_bytes(world);
+    return heads_bytes(world) + coll_host_remote_read_bytes(world);
 }
 
 /** Memory for what comes from ranks that share none. */
@@ -187,10 +187,11 @@ static zero_result make_bounces(struct coll_comm *root, struct base_error *error
     return ZERO_OK;
 }
 
-zero_result coll_host_private_join(struct coll_comm *root, bool allowed, struct base_error *error)
+zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
+                                       struct base_error *error)
 {
     const bool sent = coll_host_of(root)->tell != NULL;
-    root->comm_world->private_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
+    root->comm_world->unregistered_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
     if (allowed && !sent)
         return ZERO_OK;
     struct coll_arena *arena;
@@ -323,7 +324,7 @@ static bool is_idle(const struct coll_comm *root, int owner)
 
 bool coll_host_took(const struct coll_comm *comm)
 {
-    struct host_private *root = of(comm->comm_world->root);
+    struct host_remote_read *root = of(comm->comm_world->root);
     const bool took = root && root->took;
     if (took)
         root->took = false;
@@ -361,11 +362,12 @@ void coll_host_forget_wishes(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ pieces */
 
-/** Brings up to a slice of a rank's private memory to `to`, or more where that needs no owner. */
+/** Brings up to a slice of a rank's unregistered memory to `to`, or more where that needs no owner.
+ */
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
                          uint64_t address, size_t bytes, unsigned char *to)
 {
-    const struct host_private *root = of(comm->comm_world->root);
+    const struct host_remote_read *root = of(comm->comm_world->root);
     if (root->bounces)
         return ask(comm, request, rank, address, bytes, to);
     size_t done;
@@ -380,7 +382,7 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
 /** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
 static size_t most_at_a_time(const struct coll_comm *comm)
 {
-    const struct host_private *root = of(comm->comm_world->root);
+    const struct host_remote_read *root = of(comm->comm_world->root);
     return root->bounces && root->slice < of(comm)->slice ? root->slice : of(comm)->slice;
 }
 
@@ -404,14 +406,14 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
         *at = coll_host_address(comm, rank, place) + first_byte;
         return ZERO_OK;
     }
-    struct host_private *private = of(comm);
-    unsigned char *piece = private->scratch + (size_t)rank * private->slice;
+    struct host_remote_read *remote_read = of(comm);
+    unsigned char *piece = remote_read->scratch + (size_t)rank * remote_read->slice;
     *at = piece;
-    if (bytes == 0 || private->end[rank] == first_byte + bytes)
+    if (bytes == 0 || remote_read->end[rank] == first_byte + bytes)
         return ZERO_OK;
     const zero_result result = bring(comm, request, rank, place->at + first_byte, bytes, piece);
     if (result == ZERO_OK)
-    private->end[rank] = first_byte + bytes;
+        remote_read->end[rank] = first_byte + bytes;
     return result;
 }
 

@@ -24,7 +24,7 @@ size_t coll_net_fixed_bytes(uint32_t type)
 /** A place in another host's memory: nothing of this one is to be found by it. */
 static struct host_place elsewhere(const struct host_place *place)
 {
-    return (struct host_place){place->at, place->bytes, HOST_PRIVATE};
+    return (struct host_place){place->at, place->bytes, HOST_UNREGISTERED};
 }
 
 /* ------------------------------------------------------------------ a peer's blocks */

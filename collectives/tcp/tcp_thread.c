@@ -283,7 +283,7 @@ static uint64_t tick_of(uint64_t stall_ns)
 
 static size_t slice_of(int world)
 {
-    return coll_host_private_bytes(world) / (size_t)world;
+    return coll_host_remote_read_bytes(world) / (size_t)world;
 }
 
 size_t coll_net_bytes(int world)

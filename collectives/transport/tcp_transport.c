@@ -121,7 +121,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
     if (result == ZERO_OK) {
         join(comm);
-        result = coll_host_private_join(comm, false, &failure);
+        result = coll_host_remote_read_join(comm, false, &failure);
     }
     if (result == ZERO_OK)
         result = coll_net_start(tcp->net, mesh, &failure);

@@ -43,7 +43,7 @@ struct coll_transport {
     /** Bytes of control memory of a rank among `world`. */
     size_t (*memory)(int world);
     /** Meets the other ranks; sets comm->link, and the comm world's poison, spins, spin_ns, yields
-     * and private_path. After an error `close` is still called. */
+     * and unregistered_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
     /** Leaves, while groups' rooms and arenas are still there; `close` then finds that it has.

@@ -41,7 +41,7 @@ struct task {
 static bool check_path(struct coll_comm *comm, void *user)
 {
     const struct task *task = user;
-    CHECK(coll_world(comm) == 1 || strcmp(coll_private_path(comm), task->way->path) == 0);
+    CHECK(coll_world(comm) == 1 || strcmp(coll_unregistered_path(comm), task->way->path) == 0);
     return task->fn(comm, user);
 }
 
@@ -662,7 +662,7 @@ static bool absent_rank(struct coll_comm *comm, void *user)
     };
     const enum absence absence = *(const enum absence *)user;
     static unsigned char data[BLOCK];
-    CHECK(strcmp(coll_private_path(comm), "copied") == 0);
+    CHECK(strcmp(coll_unregistered_path(comm), "copied") == 0);
     if (coll_rank(comm) == 0)
         return refused(comm, data, &expected[absence]);
     const struct coll_bulk_broadcast op = {

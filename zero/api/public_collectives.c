@@ -295,7 +295,7 @@ zero_result zero_comm_alloc(zero_comm *comm, size_t bytes, void **memory)
 
 const char *zero_comm_private_path(const zero_comm *comm)
 {
-    return comm ? coll_private_path(comm->comm) : "";
+    return comm ? coll_unregistered_path(comm->comm) : "";
 }
 
 /* ------------------------------------------------------------------ waiting */

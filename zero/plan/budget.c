@@ -189,7 +189,7 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
     if (z->comm) {
         struct coll_counters counters;
         coll_counters(z->comm, &counters);
-        facts.host = (struct eng_plan_host){coll_private_path(z->comm), counters.huge_bytes};
+        facts.host = (struct eng_plan_host){coll_unregistered_path(z->comm), counters.huge_bytes};
     }
     struct eng_tier_needs needs;
     if (eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error))

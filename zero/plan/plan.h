@@ -144,7 +144,7 @@ struct eng_plan_files {
 
 /** What only the transport knows. All zero before there is one. */
 struct eng_plan_host {
-    const char *private_path; /**< coll_private_path() */
+    const char *private_path; /**< coll_unregistered_path() */
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
 
