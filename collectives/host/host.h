@@ -296,7 +296,7 @@ void coll_host_forget_views(struct coll_comm *comm);
 bool coll_host_serve(struct coll_comm *root);
 
 /** A piece that this rank wants of another one's memory, when they share none. */
-struct host_wish {
+struct host_read_request {
     const struct host_block *block; /**< the owner's, as seen here */
     uint64_t sequence;              /**< of the operation, or of the message */
     uint64_t address;
@@ -304,22 +304,23 @@ struct host_wish {
     bool message;
 };
 
-/** The wish of `owner`'s memory that nobody has taken yet: false if there is none. It is taken.
- * *Local*, any thread, one at a time, as the next two. */
-bool coll_host_take_wish(const struct coll_comm *root, int owner, struct host_wish *wish);
+/** The read request of `owner`'s memory that nobody has taken yet: false if there is none. It is
+ * taken. *Local*, any thread, one at a time, as the next two. */
+bool coll_host_take_read_request(const struct coll_comm *root, int owner,
+                                 struct host_read_request *wanted);
 /** Where the piece that was taken goes; NULL if there is none, or none of this size. */
-unsigned char *coll_host_wished(const struct coll_comm *root, int owner, uint64_t bytes);
+unsigned char *coll_host_read_target(const struct coll_comm *root, int owner, uint64_t bytes);
 /** It is there, or (`here` false) nobody wants it any more. */
-void coll_host_grant(const struct coll_comm *root, int owner, bool here);
+void coll_host_finish_read(const struct coll_comm *root, int owner, bool here);
 
 /** Whether a piece that an owner has copied was taken since this was last asked. *Local.* */
-bool coll_host_took(const struct coll_comm *comm);
+bool coll_host_piece_taken(const struct coll_comm *comm);
 
 /** Whether `rank` has not yet copied what was asked of it for this communicator. *Local.* */
-bool coll_host_asking(const struct coll_comm *comm, int rank);
+bool coll_host_read_pending(const struct coll_comm *comm, int rank);
 
 /** Takes back what was asked for a communicator that is about to be closed. *Local.* */
-void coll_host_forget_wishes(struct coll_comm *comm);
+void coll_host_cancel_reads(struct coll_comm *comm);
 
 /** Allocates and frees direct->private. *Local.* ZERO_E_NOMEM: it is still freed. */
 size_t coll_host_remote_read_bytes(int world);

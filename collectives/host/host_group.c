@@ -66,7 +66,7 @@ void coll_host_group_close(struct coll_comm *comm, bool leaving)
     if (!host)
         return;
     if (host->joined && leaving) {
-        coll_host_forget_wishes(comm);
+        coll_host_cancel_reads(comm);
         coll_host_leave(comm);
         for (int rank = 0; rank < comm->world; rank++)
             atomic_fetch_add(&host->blocks[rank]->gone, 1);

@@ -115,5 +115,5 @@ bool coll_host_message_absent(const struct coll_comm *comm, const struct coll_re
         return false;
     if (request->kind == COLL_SEND)
         return taken_by(comm, peer) <= request->sequence;
-    return posted_by(comm, peer) <= request->sequence || coll_host_asking(comm, peer);
+    return posted_by(comm, peer) <= request->sequence || coll_host_read_pending(comm, peer);
 }

@@ -276,5 +276,5 @@ zero_result coll_host_progress(struct coll_comm *comm)
         comm->must_wake_peers = true;
         result = ZERO_OK;
     }
-    return coll_host_took(comm) ? ZERO_OK : result;
+    return coll_host_piece_taken(comm) ? ZERO_OK : result;
 }

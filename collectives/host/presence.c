@@ -54,7 +54,7 @@ static bool holds_up(const struct coll_comm *comm, int rank)
 {
     const struct coll_request *oldest = comm->queue.first;
     return needs(oldest, comm->rank, rank) &&
-           (!coll_host_posted(comm, rank, oldest->sequence) || coll_host_asking(comm, rank) ||
+           (!coll_host_posted(comm, rank, oldest->sequence) || coll_host_read_pending(comm, rank) ||
             coll_host_behind(comm, rank));
 }
 
@@ -83,7 +83,7 @@ enum coll_presence coll_host_presence(const struct coll_comm *comm,
 {
     // What was asked of a rank comes for as long as it is in the comm world, whatever group it has
     // left. A rank that leaves says so after everything else: what it says first is looked at last.
-    const bool asking = coll_host_asking(comm, rank);
+    const bool asking = coll_host_read_pending(comm, rank);
     const bool left = coll_host_left(comm, rank);
     const bool left_all = coll_host_left(comm->comm_world->root, coll_root_rank(comm, rank));
     if (!is_absent(comm, request, goal, rank))

@@ -1,7 +1,8 @@
 // Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
 // where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
-// which the owner does in whatever call makes progress. Where ranks share no memory the wish and
-// the piece travel (tcp/), and nothing of a peer's lies in the reader's memory but these.
+// which the owner does in whatever call makes progress. Where ranks share no memory the read
+// request and the piece travel (tcp/), and nothing of a peer's lies in the reader's memory but
+// these.
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
@@ -19,17 +20,17 @@ enum { LEAST_PAST = 256 * 1024 };
 
 enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
 
-/** One reader's wish for a piece of one owner's memory, in the reader's memory. */
+/** One reader's read request for a piece of one owner's memory, in the reader's memory. */
 struct channel {
     alignas(HOST_LINE) _Atomic uint32_t state; /**< enum channel_state */
-    struct host_wish what;
+    struct host_read_request what;
 };
 
 /** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
 enum channel_state { IDLE, ASKED, BUSY, SERVED };
 
 /** What this rank last asked of an owner and has not taken yet; request NULL: nothing. */
-struct wish {
+struct pending_read {
     const struct coll_comm *comm;
     const struct coll_request *request;
     uint64_t address;
@@ -45,8 +46,8 @@ struct host_remote_read {
     pid_t *processes;        /**< of every rank */
     unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
                                   every rank, and behind them a slice of each. NULL: not needed */
-    struct wish *wishes;     /**< of every rank */
-    bool took;               /**< a piece, since coll_host_took() was asked */
+    struct pending_read *pending_reads; /**< of every rank */
+    bool piece_taken;                   /**< a piece, since coll_host_piece_taken() was asked */
 };
 
 static struct host_remote_read *of(const struct coll_comm *comm)
@@ -80,10 +81,10 @@ zero_result coll_host_remote_read_init(struct host_comm *host, struct coll_comm 
     remote_read->scratch = base_aligned_alloc(4096, coll_host_remote_read_bytes(comm->world));
     if (!comm->root_ranks) {
         remote_read->processes = base_calloc(world, sizeof *remote_read->processes);
-        remote_read->wishes = base_calloc(world, sizeof *remote_read->wishes);
+        remote_read->pending_reads = base_calloc(world, sizeof *remote_read->pending_reads);
     }
     if (!remote_read->end || !remote_read->scratch ||
-        (!comm->root_ranks && (!remote_read->processes || !remote_read->wishes)))
+        (!comm->root_ranks && (!remote_read->processes || !remote_read->pending_reads)))
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
                          comm->name, coll_host_remote_read_bytes(comm->world));
     memset(remote_read->scratch, 0, coll_host_remote_read_bytes(comm->world));
@@ -105,14 +106,15 @@ void coll_host_remote_read_free(struct host_comm *host, struct coll_comm *comm)
     base_free(remote_read->scratch);
     base_free(remote_read->end);
     base_free(remote_read->processes);
-    base_free(remote_read->wishes);
+    base_free(remote_read->pending_reads);
     base_free(remote_read);
 }
 
 /* ------------------------------------------------------------------ reading another process */
 
 /** Copies `bytes` bytes of a process's memory; *done of them before an error, which is returned. */
-static int peek(pid_t process, uint64_t address, size_t bytes, unsigned char *to, size_t *done)
+static int read_process(pid_t process, uint64_t address, size_t bytes, unsigned char *to,
+                        size_t *done)
 {
     for (*done = 0; *done < bytes;) {
         const struct iovec local = {to + *done, bytes - *done};
@@ -134,11 +136,11 @@ bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t a
     size_t done;
     of(root)->processes[rank] = process;
     return rank == root->rank ||
-           (peek(process, address, sizeof found, (unsigned char *)&found, &done) == 0 &&
+           (read_process(process, address, sizeof found, (unsigned char *)&found, &done) == 0 &&
             found == expected);
 }
 
-static zero_result fail_peek(struct coll_comm *comm, const struct coll_request *request, int rank,
+static zero_result fail_read(struct coll_comm *comm, const struct coll_request *request, int rank,
                              uint64_t address, size_t bytes, int failed)
 {
     struct coll_signature signature;
@@ -237,7 +239,8 @@ bool coll_host_serve(struct coll_comm *root)
     return served;
 }
 
-bool coll_host_take_wish(const struct coll_comm *root, int owner, struct host_wish *wish)
+bool coll_host_take_read_request(const struct coll_comm *root, int owner,
+                                 struct host_read_request *wanted)
 {
     if (!of(root) || !of(root)->bounces)
         return false;
@@ -247,11 +250,11 @@ bool coll_host_take_wish(const struct coll_comm *root, int owner, struct host_wi
     if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
         !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
         return false;
-    *wish = channel->what;
+    *wanted = channel->what;
     return true;
 }
 
-unsigned char *coll_host_wished(const struct coll_comm *root, int owner, uint64_t bytes)
+unsigned char *coll_host_read_target(const struct coll_comm *root, int owner, uint64_t bytes)
 {
     if (!of(root) || !of(root)->bounces)
         return NULL;
@@ -260,30 +263,32 @@ unsigned char *coll_host_wished(const struct coll_comm *root, int owner, uint64_
     return atomic_load(&channel->state) == BUSY && channel->what.bytes == bytes ? piece : NULL;
 }
 
-void coll_host_grant(const struct coll_comm *root, int owner, bool here)
+void coll_host_finish_read(const struct coll_comm *root, int owner, bool here)
 {
     unsigned char *piece;
     atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
-static struct host_wish piece_of(const struct coll_comm *comm, const struct coll_request *request,
-                                 int rank, uint64_t address, size_t bytes)
+static struct host_read_request piece_of(const struct coll_comm *comm,
+                                         const struct coll_request *request, int rank,
+                                         uint64_t address, size_t bytes)
 {
-    return (struct host_wish){.block = coll_host_of(comm)->blocks[rank],
-                              .sequence = request->sequence,
-                              .address = address,
-                              .bytes = bytes,
-                              .message = coll_is_message(request)};
+    return (struct host_read_request){.block = coll_host_of(comm)->blocks[rank],
+                                      .sequence = request->sequence,
+                                      .address = address,
+                                      .bytes = bytes,
+                                      .message = coll_is_message(request)};
 }
 
 /** Asks an owner for a piece. Nothing else is asked of it. */
-static void wish_for(struct coll_comm *comm, const struct coll_request *request, int owner,
-                     const struct host_wish *what)
+static void request_piece(struct coll_comm *comm, const struct coll_request *request, int owner,
+                          const struct host_read_request *what)
 {
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
     struct channel *channel = channel_of(root, root->rank, owner, &piece);
-    of(root)->wishes[owner] = (struct wish){comm, request, what->address, what->bytes};
+    of(root)->pending_reads[owner] =
+        (struct pending_read){comm, request, what->address, what->bytes};
     channel->what = *what;
     atomic_store(&channel->state, ASKED);
     coll_host_wake_rank(root, owner);
@@ -295,22 +300,22 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 {
     struct coll_comm *root = comm->comm_world->root;
     const int owner = coll_root_rank(comm, rank);
-    const struct host_wish what = piece_of(comm, request, rank, address, bytes);
+    const struct host_read_request what = piece_of(comm, request, rank, address, bytes);
     unsigned char *piece;
-    struct wish *wish = &of(root)->wishes[owner];
+    struct pending_read *pending = &of(root)->pending_reads[owner];
     const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
-    const bool mine = wish->comm == comm && wish->request == request;
-    if (state == SERVED && mine && wish->address == address && wish->bytes == bytes) {
+    const bool mine = pending->comm == comm && pending->request == request;
+    if (state == SERVED && mine && pending->address == address && pending->bytes == bytes) {
         memcpy(to, piece, bytes);
-        wish->request = NULL;
-        of(root)->took = true;
+        pending->request = NULL;
+        of(root)->piece_taken = true;
         return ZERO_OK;
     }
     // Another request comes back for the piece that it asked for.
-    if (!wish->request || mine)
-        wish_for(comm, request, owner, &what);
+    if (!pending->request || mine)
+        request_piece(comm, request, owner, &what);
     return ZERO_AGAIN;
 }
 
@@ -319,44 +324,44 @@ static bool is_idle(const struct coll_comm *root, int owner)
 {
     unsigned char *piece;
     const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
-    return !of(root)->wishes[owner].request && state != ASKED && state != BUSY;
+    return !of(root)->pending_reads[owner].request && state != ASKED && state != BUSY;
 }
 
-bool coll_host_took(const struct coll_comm *comm)
+bool coll_host_piece_taken(const struct coll_comm *comm)
 {
     struct host_remote_read *root = of(comm->comm_world->root);
-    const bool took = root && root->took;
-    if (took)
-        root->took = false;
-    return took;
+    const bool piece_taken = root && root->piece_taken;
+    if (piece_taken)
+        root->piece_taken = false;
+    return piece_taken;
 }
 
-bool coll_host_asking(const struct coll_comm *comm, int rank)
+bool coll_host_read_pending(const struct coll_comm *comm, int rank)
 {
     const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
         return false;
     const int owner = coll_root_rank(comm, rank);
-    const struct wish *wish = &of(root)->wishes[owner];
+    const struct pending_read *pending = &of(root)->pending_reads[owner];
     unsigned char *piece;
-    return wish->request && wish->comm == comm &&
+    return pending->request && pending->comm == comm &&
            atomic_load(&channel_of(root, root->rank, owner, &piece)->state) != SERVED;
 }
 
-void coll_host_forget_wishes(struct coll_comm *comm)
+void coll_host_cancel_reads(struct coll_comm *comm)
 {
     const struct coll_comm *root = comm->comm_world->root;
     if (!of(root) || !of(root)->bounces)
         return;
     for (int owner = 0; owner < root->world; owner++) {
-        struct wish *wish = &of(root)->wishes[owner];
-        if (!wish->request || wish->comm != comm)
+        struct pending_read *pending = &of(root)->pending_reads[owner];
+        if (!pending->request || pending->comm != comm)
             continue;
         unsigned char *piece;
         uint32_t asked = ASKED;
         atomic_compare_exchange_strong(&channel_of(root, root->rank, owner, &piece)->state, &asked,
                                        IDLE);
-        wish->request = NULL;
+        pending->request = NULL;
     }
 }
 
@@ -371,12 +376,13 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
     if (root->bounces)
         return ask(comm, request, rank, address, bytes, to);
     size_t done;
-    int failed = peek(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
+    int failed =
+        read_process(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
     // The process may run another program by now, and have let its memory be read, or not.
     if (coll_live_ended(&coll_host_of(comm)->root_blocks[rank]->live))
         failed = ESRCH;
     return failed == 0 ? ZERO_OK
-                       : fail_peek(comm, request, rank, address + done, bytes - done, failed);
+                       : fail_read(comm, request, rank, address + done, bytes - done, failed);
 }
 
 /** The most bytes of a view: a group's slices are larger than those that an owner copies to. */
@@ -429,8 +435,9 @@ void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *req
         const int owner = coll_root_rank(comm, rank);
         if (coll_host_addressable(comm, rank, place) || !is_idle(root, owner))
             continue;
-        const struct host_wish what = piece_of(comm, request, rank, place->at + first_byte, bytes);
-        wish_for(comm, request, owner, &what);
+        const struct host_read_request what =
+            piece_of(comm, request, rank, place->at + first_byte, bytes);
+        request_piece(comm, request, owner, &what);
     }
 }
 

@@ -248,7 +248,7 @@ static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
-        return coll_host_wished(net->root, peer->rank, peer->tail);
+        return coll_host_read_target(net->root, peer->rank, peer->tail);
     struct host_block *copy = peer->seen[peer->open.room].copy;
     return copy ? copy->slots[peer->slot] : NULL;
 }
@@ -256,7 +256,7 @@ unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
-        coll_host_grant(net->root, peer->rank, true);
+        coll_host_finish_read(net->root, peer->rank, true);
     else
         post(peer, peer->open.room);
 }
@@ -299,7 +299,7 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
     case NET_ASK:
         return hear_ask(net, peer, header, &fixed->ask);
     case NET_PIECE:
-        return tail > 0 && coll_host_wished(net->root, peer->rank, tail) != NULL;
+        return tail > 0 && coll_host_read_target(net->root, peer->rank, tail) != NULL;
     case NET_MEET:
         return hear_meet(net, peer, header);
     case NET_GONE:

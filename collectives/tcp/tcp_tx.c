@@ -178,23 +178,23 @@ static bool collect_poison(struct coll_net *net, struct net_peer *peer)
     return peer->poisoned;
 }
 
-/** Asks for a piece. A wish that was taken is told at once: there is room for it. */
-static bool collect_wish(const struct coll_net *net, struct net_peer *peer)
+/** Asks for a piece. A read request that was taken is told at once: there is room for it. */
+static bool collect_read_request(const struct coll_net *net, struct net_peer *peer)
 {
-    struct host_wish wish;
+    struct host_read_request wanted;
     size_t room = 0;
     if (sizeof peer->out - peer->out_end < sizeof(struct net_header) + sizeof(struct net_ask) ||
         peer->out_tail_bytes > 0)
         return false;
-    if (!coll_host_take_wish(net->root, peer->rank, &wish))
+    if (!coll_host_take_read_request(net->root, peer->rank, &wanted))
         return true;
-    while (room < NET_ROOMS && peer->seen[room].copy != wish.block)
+    while (room < NET_ROOMS && peer->seen[room].copy != wanted.block)
         room++;
     if (room == NET_ROOMS) {
-        coll_host_grant(net->root, peer->rank, false); // of a group that was closed meanwhile
+        coll_host_finish_read(net->root, peer->rank, false); // of a group that was closed meanwhile
         return true;
     }
-    const struct net_ask ask = {wish.sequence, wish.address, wish.bytes, wish.message};
+    const struct net_ask ask = {wanted.sequence, wanted.address, wanted.bytes, wanted.message};
     return put(peer, NET_ASK, room, &ask, 0);
 }
 
@@ -214,7 +214,7 @@ void coll_net_collect(struct coll_net *net, struct net_peer *peer)
     if (!collect_note(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
         !collect_rooms(net, peer) || !coll_net_collect_shows(net, peer) ||
         !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
-        !collect_poison(net, peer) || !collect_wish(net, peer))
+        !collect_poison(net, peer) || !collect_read_request(net, peer))
         return;
     if (peer->piece > 0 && !put_tail(peer, NET_PIECE, 0, NULL, peer->bytes, peer->piece))
         return;
