@@ -21,13 +21,13 @@ enum { LEAST_PAST = 256 * 1024 };
 enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
 
 /** One reader's read request for a piece of one owner's memory, in the reader's memory. */
-struct channel {
+struct mailbox {
     alignas(HOST_LINE) _Atomic uint32_t state; /**< enum channel_state */
     struct host_read_request what;
 };
 
 /** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
-enum channel_state { IDLE, ASKED, BUSY, SERVED };
+enum mailbox_state { IDLE, ASKED, BUSY, SERVED };
 
 /** What this rank last asked of an owner and has not taken yet; request NULL: nothing. */
 struct pending_read {
@@ -44,7 +44,7 @@ struct host_remote_read {
 
     // Of the root:
     pid_t *processes;        /**< of every rank */
-    unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a channel to
+    unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a mailbox to
                                   every rank, and behind them a slice of each. NULL: not needed */
     struct pending_read *pending_reads; /**< of every rank */
     bool piece_taken;                   /**< a piece, since coll_host_piece_taken() was asked */
@@ -163,7 +163,7 @@ static zero_result fail_read(struct coll_comm *comm, const struct coll_request *
 
 static size_t heads_bytes(int world)
 {
-    return ((size_t)world * sizeof(struct channel) + HEADS - 1) / HEADS * HEADS;
+    return ((size_t)world * sizeof(struct mailbox) + HEADS - 1) / HEADS * HEADS;
 }
 
 size_t coll_host_bounce_bytes(int world)
@@ -207,14 +207,14 @@ zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
     return result;
 }
 
-/** The channel in which `reader` asks `owner`, both of the root, and the piece that belongs to it.
+/** The mailbox in which `reader` asks `owner`, both of the root, and the piece that belongs to it.
  */
-static struct channel *channel_of(const struct coll_comm *root, int reader, int owner,
+static struct mailbox *mailbox_of(const struct coll_comm *root, int reader, int owner,
                                   unsigned char **piece)
 {
     unsigned char *memory = of(root)->bounces[reader];
     *piece = memory + heads_bytes(root->world) + (size_t)owner * of(root)->slice;
-    return (struct channel *)(void *)memory + owner;
+    return (struct mailbox *)(void *)memory + owner;
 }
 
 bool coll_host_serve(struct coll_comm *root)
@@ -224,15 +224,15 @@ bool coll_host_serve(struct coll_comm *root)
     bool served = false;
     for (int reader = 0; reader < root->world; reader++) {
         unsigned char *piece;
-        struct channel *channel = channel_of(root, reader, root->rank, &piece);
+        struct mailbox *mailbox = mailbox_of(root, reader, root->rank, &piece);
         uint32_t asked = ASKED;
         // Who has left doesn't want it any more, and what it asked for may be gone.
-        if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
+        if (atomic_load_explicit(&mailbox->state, memory_order_relaxed) != ASKED ||
             coll_host_left(root, reader) ||
-            !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+            !atomic_compare_exchange_strong(&mailbox->state, &asked, BUSY))
             continue;
-        memcpy(piece, (const void *)(uintptr_t)channel->what.address, channel->what.bytes);
-        atomic_store(&channel->state, SERVED);
+        memcpy(piece, (const void *)(uintptr_t)mailbox->what.address, mailbox->what.bytes);
+        atomic_store(&mailbox->state, SERVED);
         coll_host_wake_rank(root, reader);
         served = true;
     }
@@ -245,12 +245,12 @@ bool coll_host_take_read_request(const struct coll_comm *root, int owner,
     if (!of(root) || !of(root)->bounces)
         return false;
     unsigned char *piece;
-    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
     uint32_t asked = ASKED;
-    if (atomic_load_explicit(&channel->state, memory_order_relaxed) != ASKED ||
-        !atomic_compare_exchange_strong(&channel->state, &asked, BUSY))
+    if (atomic_load_explicit(&mailbox->state, memory_order_relaxed) != ASKED ||
+        !atomic_compare_exchange_strong(&mailbox->state, &asked, BUSY))
         return false;
-    *wanted = channel->what;
+    *wanted = mailbox->what;
     return true;
 }
 
@@ -259,14 +259,14 @@ unsigned char *coll_host_read_target(const struct coll_comm *root, int owner, ui
     if (!of(root) || !of(root)->bounces)
         return NULL;
     unsigned char *piece;
-    const struct channel *channel = channel_of(root, root->rank, owner, &piece);
-    return atomic_load(&channel->state) == BUSY && channel->what.bytes == bytes ? piece : NULL;
+    const struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
+    return atomic_load(&mailbox->state) == BUSY && mailbox->what.bytes == bytes ? piece : NULL;
 }
 
 void coll_host_finish_read(const struct coll_comm *root, int owner, bool here)
 {
     unsigned char *piece;
-    atomic_store(&channel_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
+    atomic_store(&mailbox_of(root, root->rank, owner, &piece)->state, here ? SERVED : IDLE);
 }
 
 static struct host_read_request piece_of(const struct coll_comm *comm,
@@ -286,11 +286,11 @@ static void request_piece(struct coll_comm *comm, const struct coll_request *req
 {
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
-    struct channel *channel = channel_of(root, root->rank, owner, &piece);
+    struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
     of(root)->pending_reads[owner] =
         (struct pending_read){comm, request, what->address, what->bytes};
-    channel->what = *what;
-    atomic_store(&channel->state, ASKED);
+    mailbox->what = *what;
+    atomic_store(&mailbox->state, ASKED);
     coll_host_wake_rank(root, owner);
 }
 
@@ -303,7 +303,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
     const struct host_read_request what = piece_of(comm, request, rank, address, bytes);
     unsigned char *piece;
     struct pending_read *pending = &of(root)->pending_reads[owner];
-    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
+    const uint32_t state = atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = pending->comm == comm && pending->request == request;
@@ -323,7 +323,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 static bool is_idle(const struct coll_comm *root, int owner)
 {
     unsigned char *piece;
-    const uint32_t state = atomic_load(&channel_of(root, root->rank, owner, &piece)->state);
+    const uint32_t state = atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
     return !of(root)->pending_reads[owner].request && state != ASKED && state != BUSY;
 }
 
@@ -345,7 +345,7 @@ bool coll_host_read_pending(const struct coll_comm *comm, int rank)
     const struct pending_read *pending = &of(root)->pending_reads[owner];
     unsigned char *piece;
     return pending->request && pending->comm == comm &&
-           atomic_load(&channel_of(root, root->rank, owner, &piece)->state) != SERVED;
+           atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state) != SERVED;
 }
 
 void coll_host_cancel_reads(struct coll_comm *comm)
@@ -359,7 +359,7 @@ void coll_host_cancel_reads(struct coll_comm *comm)
             continue;
         unsigned char *piece;
         uint32_t asked = ASKED;
-        atomic_compare_exchange_strong(&channel_of(root, root->rank, owner, &piece)->state, &asked,
+        atomic_compare_exchange_strong(&mailbox_of(root, root->rank, owner, &piece)->state, &asked,
                                        IDLE);
         pending->request = NULL;
     }
