@@ -33,11 +33,11 @@
 #include <stdalign.h>
 
 enum {
-    HOST_LINE = 128,  /**< two cache lines: processors fetch them in pairs */
-    HOST_RING = 128,  /**< operations of a rank that can be under way */
-    HOST_INLINE = 64, /**< bytes of a small operation that travel with its descriptor */
-    HOST_LETTERS = 8, /**< messages from one rank to another that can be under way */
-    HOST_TABLES = 4,  /**< all-to-alls of a rank that can be under way */
+    HOST_LINE = 128,    /**< two cache lines: processors fetch them in pairs */
+    HOST_RING = 128,    /**< operations of a rank that can be under way */
+    HOST_INLINE = 64,   /**< bytes of a small operation that travel with its descriptor */
+    HOST_P2P_SLOTS = 8, /**< messages from one rank to another that can be under way */
+    HOST_TABLES = 4,    /**< all-to-alls of a rank that can be under way */
     HOST_NOTE_WORDS = 18,
 };
 
@@ -67,16 +67,16 @@ struct host_descriptor {
 };
 
 /** What a rank posts for one message. */
-struct host_letter {
+struct host_p2p_slot {
     struct coll_signature signature;
     struct host_place source;
 };
 
 /** The messages between two ranks, in one's block for each of the others. */
-struct host_mail {
+struct host_p2p_queue {
     alignas(HOST_LINE) _Atomic uint64_t posted; /**< messages sent there */
     _Atomic uint64_t received;                  /**< messages received from there */
-    struct host_letter letters[HOST_LETTERS];
+    struct host_p2p_slot slots[HOST_P2P_SLOTS];
 };
 
 /** The last of a rank's calls that are not ordered operations of the root, whose ring has those. */
@@ -87,8 +87,8 @@ struct host_note {
 
 /**
  * What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
- * `gone`. Ranks that share no memory have copies of each other's, with room for one rank's mail and
- * spans, this one's: tcp/tcp.h.
+ * `gone`. Ranks that share no memory have copies of each other's, with room for one rank's p2p
+ * queue and spans, this one's: tcp/tcp.h.
  */
 struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */
@@ -109,8 +109,8 @@ struct host_block {
     _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
     struct host_descriptor ring[HOST_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
-    struct host_mail mail[]; /**< of every rank; behind it HOST_TABLES tables of `world` spans:
-                                  where an all-to-all's blocks lie in the source */
+    struct host_p2p_queue p2p_queues[]; /**< of every rank; behind it HOST_TABLES tables of `world`
+                                  spans: where an all-to-all's blocks lie in the source */
 };
 
 /** Room for this rank's block in a group: taken until all of the group's `members` are gone. */
@@ -398,7 +398,8 @@ static inline struct host_comm *coll_host_of(const struct coll_comm *comm)
     return comm->link;
 }
 
-/** The place of `other` in the mail and the tables of `owner`'s block, as this rank sees it. */
+/** The place of `other` in the p2p queues and the tables of `owner`'s block, as this rank sees it.
+ */
 static inline int coll_host_index(const struct coll_comm *comm, int owner, int other)
 {
     return coll_host_of(comm)->tell && owner != comm->rank ? 0 : other;

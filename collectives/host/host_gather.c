@@ -83,7 +83,7 @@ zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *req
 
 struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table)
 {
-    struct host_mail *behind = block->mail + places;
+    struct host_p2p_queue *behind = block->p2p_queues + places;
     return (struct coll_span *)(void *)behind + table * (size_t)places;
 }
 

@@ -14,7 +14,7 @@
 size_t coll_host_block_bytes(int world)
 {
     const size_t ranks = (size_t)world;
-    return sizeof(struct host_block) + ranks * sizeof(struct host_mail) +
+    return sizeof(struct host_block) + ranks * sizeof(struct host_p2p_queue) +
            HOST_TABLES * ranks * sizeof(struct coll_span);
 }
 

@@ -1,38 +1,39 @@
-// A sender puts a letter into its own block, the receiver fetches the bytes and counts the letter
-// in its own. Letters between two ranks come in order; those that find no room wait in the queue.
+// A sender puts a p2p slot into its own block, the receiver fetches the bytes and counts the p2p
+// slot in its own. Messages between two ranks come in order; those that find no room wait in the
+// queue.
 
 #include "collectives/host/host.h"
 
 #include <string.h>
 
 /** What `owner` has posted to and received from `other`. */
-static struct host_mail *mail_of(const struct coll_comm *comm, int owner, int other)
+static struct host_p2p_queue *p2p_queue_of(const struct coll_comm *comm, int owner, int other)
 {
-    return &coll_host_of(comm)->blocks[owner]->mail[coll_host_index(comm, owner, other)];
+    return &coll_host_of(comm)->blocks[owner]->p2p_queues[coll_host_index(comm, owner, other)];
 }
 
 /** How many messages of this rank `peer` has taken, and has posted to it. */
 static uint64_t taken_by(const struct coll_comm *comm, int peer)
 {
-    return atomic_load(&mail_of(comm, peer, comm->rank)->received);
+    return atomic_load(&p2p_queue_of(comm, peer, comm->rank)->received);
 }
 
 static uint64_t posted_by(const struct coll_comm *comm, int peer)
 {
-    return atomic_load(&mail_of(comm, peer, comm->rank)->posted);
+    return atomic_load(&p2p_queue_of(comm, peer, comm->rank)->posted);
 }
 
 /** Posts a send whose turn it is, if there is room. ZERO_AGAIN: it isn't, or there is none. */
 static zero_result post(struct coll_comm *comm, const struct coll_request *request)
 {
     const struct coll_message *op = &request->op.message;
-    struct host_mail *own = mail_of(comm, comm->rank, op->peer);
+    struct host_p2p_queue *own = p2p_queue_of(comm, comm->rank, op->peer);
     const uint64_t posted = atomic_load_explicit(&own->posted, memory_order_relaxed);
-    if (posted != request->sequence || posted - taken_by(comm, op->peer) >= HOST_LETTERS)
+    if (posted != request->sequence || posted - taken_by(comm, op->peer) >= HOST_P2P_SLOTS)
         return ZERO_AGAIN;
-    struct host_letter *letter = &own->letters[posted % HOST_LETTERS];
-    coll_signature_make(&letter->signature, comm, request);
-    letter->source = coll_host_place(comm, op->data, op->bytes);
+    struct host_p2p_slot *slot = &own->slots[posted % HOST_P2P_SLOTS];
+    coll_signature_make(&slot->signature, comm, request);
+    slot->source = coll_host_place(comm, op->data, op->bytes);
     atomic_store(&own->posted, posted + 1);
     coll_host_wake_rank(comm, op->peer);
     return ZERO_OK;
@@ -54,13 +55,13 @@ static zero_result advance_send(struct coll_comm *comm, struct coll_request *req
 }
 
 static zero_result fail_size(struct coll_comm *comm, const struct coll_request *request,
-                             const struct host_letter *letter)
+                             const struct host_p2p_slot *slot)
 {
     struct coll_signature mine;
     char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
     coll_signature_make(&mine, comm, request);
     coll_signature_text(&mine, request->sequence, my_text);
-    coll_signature_text(&letter->signature, request->sequence, their_text);
+    coll_signature_text(&slot->signature, request->sequence, their_text);
     return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s",
                      coll_root_rank(comm, comm->rank), my_text,
                      coll_root_rank(comm, request->op.message.peer), their_text);
@@ -69,18 +70,18 @@ static zero_result fail_size(struct coll_comm *comm, const struct coll_request *
 static zero_result advance_receive(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_message *op = &request->op.message;
-    struct host_mail *own = mail_of(comm, comm->rank, op->peer);
+    struct host_p2p_queue *own = p2p_queue_of(comm, comm->rank, op->peer);
     // What was not there when the message before was looked at may be there now.
     if (atomic_load_explicit(&own->received, memory_order_relaxed) != request->sequence ||
         posted_by(comm, op->peer) <= request->sequence)
         return ZERO_AGAIN;
-    const struct host_letter *letter =
-        &mail_of(comm, op->peer, comm->rank)->letters[request->sequence % HOST_LETTERS];
-    if (letter->signature.bytes != op->bytes)
-        return fail_size(comm, request, letter);
+    const struct host_p2p_slot *slot =
+        &p2p_queue_of(comm, op->peer, comm->rank)->slots[request->sequence % HOST_P2P_SLOTS];
+    if (slot->signature.bytes != op->bytes)
+        return fail_size(comm, request, slot);
     coll_point(comm, COLL_RECEIVE, "meet");
     coll_point(comm, COLL_RECEIVE, "read");
-    const zero_result result = coll_host_fetch(comm, request, op->peer, &letter->source, op->bytes,
+    const zero_result result = coll_host_fetch(comm, request, op->peer, &slot->source, op->bytes,
                                                op->data, &request->moved);
     if (result != ZERO_OK)
         return result;

@@ -140,15 +140,15 @@ static bool needs(const struct coll_net *net, const struct net_peer *peer, size_
     if (!told->expected)
         return false;
     const uint64_t posted = atomic_load(&room->block->posted);
-    const uint64_t letters = atomic_load(&room->block->mail[told->index].posted);
+    const uint64_t p2p_posted = atomic_load(&room->block->p2p_queues[told->index].posted);
     if (!told->meets)
-        return posted > 0 || letters > 0;
+        return posted > 0 || p2p_posted > 0;
     const uint64_t kept = posted > HOST_RING ? posted - HOST_RING : 0;
     uint64_t sequence = told->peer_consumed > kept ? told->peer_consumed : kept;
     for (; sequence < posted; sequence++)
         if (coll_net_reads(room, told, &room->block->ring[sequence % HOST_RING]))
             return true;
-    return letters > told->peer_received;
+    return p2p_posted > told->peer_received;
 }
 
 static bool anyone_needs(const struct coll_net *net)

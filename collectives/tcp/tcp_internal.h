@@ -34,7 +34,7 @@ struct net_told {
     bool meets;              /**< and looks at it */
     int index;               /**< its rank there */
     struct host_block *copy; /**< of its block in the same communicator, while that is open here */
-    uint64_t operations, consumed, written, letters, received;
+    uint64_t operations, consumed, written, p2p_posted, received;
     uint64_t peer_consumed, peer_received; /**< its own counters there */
 };
 

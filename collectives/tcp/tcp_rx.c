@@ -11,7 +11,7 @@ size_t coll_net_fixed_bytes(uint32_t type)
         [0] = SIZE_MAX,
         [NET_OPERATION] = sizeof(struct net_operation),
         [NET_COUNTERS] = sizeof(struct net_counters),
-        [NET_LETTER] = sizeof(struct net_letter),
+        [NET_P2P_SLOT] = sizeof(struct net_p2p_slot),
         [NET_RECEIVED] = sizeof(struct net_received),
         [NET_NOTE] = sizeof(struct net_note),
         [NET_POISON] = sizeof(struct net_poison),
@@ -116,22 +116,23 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-static bool hear_letter(struct coll_net *net, struct net_peer *peer,
-                        const struct net_header *header, const struct net_letter *letter)
+static bool hear_p2p_slot(struct coll_net *net, struct net_peer *peer,
+                          const struct net_header *header, const struct net_p2p_slot *p2p_slot)
 {
     const struct net_seen *seen = &peer->seen[header->room];
     if (!seen->copy)
         return true;
-    const struct host_mail *own = &net->rooms[seen->room].block->mail[peer->told[seen->room].index];
-    struct host_mail *mail = &seen->copy->mail[0];
-    if (letter->number != atomic_load(&mail->posted) ||
-        letter->number - atomic_load(&own->received) >= HOST_LETTERS)
+    const struct host_p2p_queue *own =
+        &net->rooms[seen->room].block->p2p_queues[peer->told[seen->room].index];
+    struct host_p2p_queue *p2p_queue = &seen->copy->p2p_queues[0];
+    if (p2p_slot->number != atomic_load(&p2p_queue->posted) ||
+        p2p_slot->number - atomic_load(&own->received) >= HOST_P2P_SLOTS)
         return false;
-    struct host_letter *place = &mail->letters[letter->number % HOST_LETTERS];
-    *place = letter->letter;
-    place->source = elsewhere(&letter->letter.source);
+    struct host_p2p_slot *place = &p2p_queue->slots[p2p_slot->number % HOST_P2P_SLOTS];
+    *place = p2p_slot->p2p_slot;
+    place->source = elsewhere(&p2p_slot->p2p_slot.source);
     coll_signature_end(&place->signature);
-    atomic_store(&mail->posted, letter->number + 1);
+    atomic_store(&p2p_queue->posted, p2p_slot->number + 1);
     return true;
 }
 
@@ -142,11 +143,11 @@ static bool hear_received(struct coll_net *net, struct net_peer *peer,
     struct net_told *told = &peer->told[seen->room];
     const struct host_block *own = net->rooms[seen->room].block;
     if (received->received < told->peer_received ||
-        (own && received->received > atomic_load(&own->mail[told->index].posted)))
+        (own && received->received > atomic_load(&own->p2p_queues[told->index].posted)))
         return false;
     told->peer_received = received->received;
     if (seen->copy)
-        atomic_store(&seen->copy->mail[0].received, received->received);
+        atomic_store(&seen->copy->p2p_queues[0].received, received->received);
     return true;
 }
 
@@ -187,10 +188,10 @@ static bool may_have(const struct net_room *room, const struct net_told *told,
                      const struct net_ask *ask)
 {
     if (ask->message) {
-        const struct host_mail *mail = &room->block->mail[told->index];
-        const uint64_t posted = atomic_load(&mail->posted);
-        return ask->sequence < posted && posted - ask->sequence <= HOST_LETTERS &&
-               lies_in(&mail->letters[ask->sequence % HOST_LETTERS].source, ask);
+        const struct host_p2p_queue *p2p_queue = &room->block->p2p_queues[told->index];
+        const uint64_t posted = atomic_load(&p2p_queue->posted);
+        return ask->sequence < posted && posted - ask->sequence <= HOST_P2P_SLOTS &&
+               lies_in(&p2p_queue->slots[ask->sequence % HOST_P2P_SLOTS].source, ask);
     }
     const struct host_descriptor *posted = &room->block->ring[ask->sequence % HOST_RING];
     return ask->sequence >= told->peer_consumed &&
@@ -269,7 +270,7 @@ static bool has_tail(uint32_t type)
 /** Whether a frame is about one of the sender's blocks, which it was asked for. */
 static bool is_about_sender(uint32_t type)
 {
-    return type == NET_OPERATION || type == NET_COUNTERS || type == NET_LETTER ||
+    return type == NET_OPERATION || type == NET_COUNTERS || type == NET_P2P_SLOT ||
            type == NET_RECEIVED;
 }
 
@@ -288,8 +289,8 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
         return hear_operation(net, peer, header, &fixed->operation);
     case NET_COUNTERS:
         return hear_counters(net, peer, header, &fixed->counters);
-    case NET_LETTER:
-        return hear_letter(net, peer, header, &fixed->letter);
+    case NET_P2P_SLOT:
+        return hear_p2p_slot(net, peer, header, &fixed->p2p_slot);
     case NET_RECEIVED:
         return hear_received(net, peer, header, &fixed->received);
     case NET_NOTE:

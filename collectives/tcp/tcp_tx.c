@@ -76,20 +76,20 @@ static bool collect_room(const struct coll_net *net, struct net_peer *peer, size
 {
     const struct net_room *room = &net->rooms[number];
     struct net_told *told = &peer->told[number];
-    struct host_mail *mail = &room->block->mail[told->index];
+    struct host_p2p_queue *p2p_queue = &room->block->p2p_queues[told->index];
     // What was stored before these counters is told before them.
     const uint64_t consumed = atomic_load(&room->block->consumed);
     const uint64_t written = atomic_load(&room->block->written);
-    const uint64_t received = atomic_load(&mail->received);
+    const uint64_t received = atomic_load(&p2p_queue->received);
     while (told->operations < atomic_load(&room->block->posted))
         if (!put_operation(net, peer, number))
             return false;
-    while (told->letters < atomic_load(&mail->posted)) {
-        const struct net_letter letter = {told->letters,
-                                          mail->letters[told->letters % HOST_LETTERS]};
-        if (!put(peer, NET_LETTER, number, &letter, 0))
+    while (told->p2p_posted < atomic_load(&p2p_queue->posted)) {
+        const struct net_p2p_slot p2p_slot = {told->p2p_posted,
+                                              p2p_queue->slots[told->p2p_posted % HOST_P2P_SLOTS]};
+        if (!put(peer, NET_P2P_SLOT, number, &p2p_slot, 0))
             return false;
-        told->letters++;
+        told->p2p_posted++;
     }
     if (told->received != received) {
         if (!put(peer, NET_RECEIVED, number, &(struct net_received){received}, 0))

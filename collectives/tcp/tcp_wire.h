@@ -13,7 +13,7 @@ enum { NET_PART = 256 };
 enum net_type {
     NET_OPERATION = 1, /**< tail: the bytes of a small one that don't fit */
     NET_COUNTERS,
-    NET_LETTER,
+    NET_P2P_SLOT,
     NET_RECEIVED,
     NET_NOTE,
     NET_POISON,
@@ -47,9 +47,9 @@ struct net_counters {
     uint64_t consumed, written;
 };
 
-struct net_letter {
+struct net_p2p_slot {
     uint64_t number;
-    struct host_letter letter;
+    struct host_p2p_slot p2p_slot;
 };
 
 struct net_received {
@@ -83,7 +83,7 @@ struct net_shown {
 union net_fixed {
     struct net_operation operation;
     struct net_counters counters;
-    struct net_letter letter;
+    struct net_p2p_slot p2p_slot;
     struct net_received received;
     struct net_note note;
     struct net_poison poison;

@@ -96,7 +96,7 @@ static void nonsense(void **state)
         {{operation + 100, NET_OPERATION, 0},
          {.operation = small_operation(0, COLL_ALL_GATHER, 100)}},
         {{sizeof(struct net_counters), NET_COUNTERS, 0}, {.counters = {1, 0}}},
-        {{sizeof(struct net_letter), NET_LETTER, 0}, {.letter = {.number = 1}}},
+        {{sizeof(struct net_p2p_slot), NET_P2P_SLOT, 0}, {.p2p_slot = {.number = 1}}},
         {{sizeof(struct net_received), NET_RECEIVED, 0}, {.received = {1}}},
         {{sizeof(struct net_note), NET_NOTE, 0}, {.note = {.stamp = 1}}},
         {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = 0}}},
@@ -139,7 +139,7 @@ static void noise(void **state)
         while (used + sizeof(struct net_header) + sizeof(union net_fixed) < sizeof bytes) {
             static const size_t fixed[] = {[NET_OPERATION] = sizeof(struct net_operation),
                                            [NET_COUNTERS] = sizeof(struct net_counters),
-                                           [NET_LETTER] = sizeof(struct net_letter),
+                                           [NET_P2P_SLOT] = sizeof(struct net_p2p_slot),
                                            [NET_RECEIVED] = sizeof(struct net_received),
                                            [NET_NOTE] = sizeof(struct net_note),
                                            [NET_ASK] = sizeof(struct net_ask),
