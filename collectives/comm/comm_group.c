@@ -153,7 +153,7 @@ zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_c
     zero_result result = coll_stop(comm);
     if (result == ZERO_OK)
         result = make_tables(comm, &split);
-    // When everybody is here everybody has left what it has closed: its room is free again.
+    // When everybody is here everybody has left what it has closed: its slot is free again.
     if (result == ZERO_OK)
         result = coll_exchange(comm, &mine, sizeof mine, split.wishes);
     if (result != ZERO_OK) {

@@ -2,7 +2,7 @@
  * collectives/host/host.h: collectives among ranks that can address each other's memory.
  *
  *   host_join.c        joining and leaving; sleeping and waking
- *   host_group.c       groups, and room for their blocks
+ *   host_group.c       groups, and slots for their blocks
  *   host_post.c        starting an operation: what it is and where its memory lies, for all to see
  *   host_source.c      memory that a peer has posted, as memory of this process
  *   remote_read.c      the same of memory outside arenas, when ranks are processes
@@ -113,8 +113,9 @@ struct host_block {
                                   spans: where an all-to-all's blocks lie in the source */
 };
 
-/** Room for this rank's block in a group: taken until all of the group's `members` are gone. */
-struct host_room {
+/** The slot of this rank's block in a group. It is taken until all of the group's `members` are
+ * gone. */
+struct host_group_slot {
     struct host_block *block; /**< NULL: not yet allocated */
     int members;
 };
@@ -135,7 +136,7 @@ struct host_comm {
     void **targets;       /**< and for another one */
     uint64_t *consumed;   /**< of every rank: what its counter was when it was last looked at */
     size_t at;            /**< how far the oldest request is, in its own units */
-    uint64_t room;        /**< operations below this number can be posted */
+    uint64_t post_limit;  /**< operations below this number can be posted */
     uint64_t history;     /**< hash of the signatures of all that were */
     size_t *fetched;      /**< of every rank: bytes of its block that are here already */
     struct host_remote_read *remote_read; /**< of processes: remote_read.c's own */
@@ -149,7 +150,7 @@ struct host_comm {
     void (*tell)(const struct coll_comm *comm); /**< sends what has changed in this rank's block to
                                                      the others, who have copies; NULL: they see it.
                                                      Any thread */
-    struct host_room rooms[COLL_GROUPS_MAX];    /**< of a root */
+    struct host_group_slot group_slots[COLL_GROUPS_MAX]; /**< of a root */
 };
 
 /** How far the oldest request is with one peer. */
@@ -196,19 +197,21 @@ void coll_host_sleep_end(struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ host_group.c */
 
-/** Allocates room `index` for a block of `bytes` bytes of this rank of the root, for as long as any
+/** Allocates slot `index` for a block of `bytes` bytes of this rank of the root, for as long as any
  * rank can see it. */
-typedef zero_result (*host_room_fn)(struct coll_comm *root, size_t index, size_t bytes,
-                                    struct host_block **block, struct base_error *error);
+typedef zero_result (*host_group_slot_fn)(struct coll_comm *root, size_t index, size_t bytes,
+                                          struct host_block **block, struct base_error *error);
 
-/** Bytes between two rooms, or a root's block and the first, in one memory: any group's fits. */
-size_t coll_host_room_bytes(const struct coll_comm *root);
-
-/** Makes comm->link of a group with this rank's block, in a room that is free, or a new one made by
- * `add`: *room. *Local.* ZERO_E_LIMIT: all rooms are taken; ZERO_E_NOMEM, and what `add` returns.
+/** Bytes between two group slots, or a root's block and the first, in one memory: any group's fits.
  */
-zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, size_t *room,
-                                    struct base_error *error);
+size_t coll_host_group_slot_bytes(const struct coll_comm *root);
+
+/** Makes comm->link of a group with this rank's block, in a group slot that is free, or a new one
+ * made by `add`: *group_slot. *Local.* ZERO_E_LIMIT: all group slots are taken; ZERO_E_NOMEM, and
+ * what `add` returns.
+ */
+zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn add,
+                                    size_t *group_slot, struct base_error *error);
 
 /** Fills in a rank's block. *Local.* */
 void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *block);

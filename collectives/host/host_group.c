@@ -3,31 +3,31 @@
 
 #include <string.h>
 
-size_t coll_host_room_bytes(const struct coll_comm *root)
+size_t coll_host_group_slot_bytes(const struct coll_comm *root)
 {
     const size_t page = alignof(struct host_block);
     return (coll_host_block_bytes(root->world) + page - 1) & ~(page - 1);
 }
 
-/** A room that nobody looks at any more, or has looked at yet. */
-static zero_result take_room(struct coll_comm *comm, host_room_fn add, size_t *index,
-                             struct base_error *error)
+/** Takes a group slot that no peer looks at any more, or a new one. */
+static zero_result take_group_slot(struct coll_comm *comm, host_group_slot_fn add, size_t *index,
+                                   struct base_error *error)
 {
     struct coll_comm *root = comm->comm_world->root;
     for (size_t i = 0; i < COLL_GROUPS_MAX; i++) {
-        struct host_room *room = &coll_host_of(root)->rooms[i];
-        if (!room->block) {
-            const size_t bytes = coll_host_room_bytes(root);
-            const zero_result result = add(root, i, bytes, &room->block, error);
+        struct host_group_slot *group_slot = &coll_host_of(root)->group_slots[i];
+        if (!group_slot->block) {
+            const size_t bytes = coll_host_group_slot_bytes(root);
+            const zero_result result = add(root, i, bytes, &group_slot->block, error);
             if (result != ZERO_OK)
                 return result;
             comm->comm_world->counters.memory_bytes += bytes;
-        } else if (atomic_load(&room->block->gone) != (uint32_t)room->members) {
+        } else if (atomic_load(&group_slot->block->gone) != (uint32_t)group_slot->members) {
             continue;
         }
-        memset(room->block, 0, coll_host_block_bytes(comm->world));
-        room->members = comm->world;
-        coll_host_of(comm)->blocks[comm->rank] = room->block;
+        memset(group_slot->block, 0, coll_host_block_bytes(comm->world));
+        group_slot->members = comm->world;
+        coll_host_of(comm)->blocks[comm->rank] = group_slot->block;
         *index = i;
         return ZERO_OK;
     }
@@ -37,8 +37,8 @@ static zero_result take_room(struct coll_comm *comm, host_room_fn add, size_t *i
                      comm->name, COLL_GROUPS_MAX);
 }
 
-zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, size_t *room,
-                                    struct base_error *error)
+zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn add,
+                                    size_t *group_slot, struct base_error *error)
 {
     const struct host_comm *root = coll_host_of(comm->comm_world->root);
     struct host_comm *host = base_calloc(1, sizeof *host);
@@ -51,7 +51,7 @@ zero_result coll_host_group_prepare(struct coll_comm *comm, host_room_fn add, si
         return result;
     for (int rank = 0; rank < comm->world; rank++)
         host->root_blocks[rank] = root->blocks[comm->root_ranks[rank]];
-    return take_room(comm, add, room, error);
+    return take_group_slot(comm, add, group_slot, error);
 }
 
 void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *block)

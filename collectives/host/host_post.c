@@ -60,7 +60,7 @@ static bool has_table(const struct coll_comm *comm, const struct coll_request *r
 static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
 {
     struct host_comm *host = coll_host_of(comm);
-    if (sequence < host->room)
+    if (sequence < host->post_limit)
         return true;
     uint64_t least = HOST_GONE - HOST_RING;
     for (int rank = 0; rank < comm->world; rank++) {
@@ -70,8 +70,8 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
         least = consumed < least ? consumed : least;
         least = known < least ? known : least;
     }
-    host->room = least + HOST_RING;
-    return sequence < host->room;
+    host->post_limit = least + HOST_RING;
+    return sequence < host->post_limit;
 }
 
 /** From the start of a vector to the end of its last span. */

@@ -86,13 +86,14 @@ const char *coll_net_host(const struct coll_net *net, int rank);
 
 /* ------------------------------------------------------------------ tcp_group.c */
 
-/** This rank's block of a group lies in `room`; makes copies of the others'. *Local.*
+/** This rank's block of a group lies in `group_slot`; makes copies of the others'. *Local.*
  * ZERO_E_NOMEM: coll_net_group_close() is still called. */
-zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t room,
+zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t group_slot,
                                    struct base_error *error);
 
-/** Looks at the block in `room` of a rank of the group. *Local.* */
-void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank, size_t room);
+/** Looks at the block in `group_slot` of a rank of the group. *Local.* */
+void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank,
+                         size_t group_slot);
 
 /** Looks at no block of the group any more: `close` is called, which frees its link. *Local.* */
 void coll_net_group_close(struct coll_net *net, struct coll_comm *group,

@@ -1,5 +1,5 @@
-// The blocks of groups, which peers find by the number of the room they lie in; and what peers
-// still need of any block when this rank wants to leave.
+// The blocks of groups, which peers find by the number of the group slot they lie in; and what
+// peers still need of any block when this rank wants to leave.
 
 #include "base/arena.h"
 #include "collectives/tcp/tcp_internal.h"
@@ -13,15 +13,16 @@ size_t coll_net_copy_bytes(void)
     return (coll_host_block_bytes(1) + page - 1) & ~(page - 1);
 }
 
-/** The room of this rank's block of a group; NET_ROOMS: it never came to have one. */
-static int room_of(const struct coll_net *net, const struct coll_comm *group)
+/** The group slot of this rank's block of a group; NET_GROUP_SLOTS: it never came to have one. */
+static int group_slot_of(const struct coll_net *net, const struct coll_comm *group)
 {
     if (!group->link || !coll_host_of(group)->blocks)
-        return NET_ROOMS;
-    int room = 1;
-    while (room < NET_ROOMS && net->rooms[room].block != coll_host_own(group))
-        room++;
-    return room;
+        return NET_GROUP_SLOTS;
+    int group_slot = 1;
+    while (group_slot < NET_GROUP_SLOTS &&
+           net->group_slots[group_slot].block != coll_host_own(group))
+        group_slot++;
+    return group_slot;
 }
 
 static size_t copies_bytes(const struct coll_comm *group)
@@ -29,7 +30,7 @@ static size_t copies_bytes(const struct coll_comm *group)
     return (size_t)group->world * coll_net_copy_bytes();
 }
 
-zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t room,
+zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t group_slot,
                                    struct base_error *error)
 {
     void *copies = base_aligned_alloc(alignof(struct host_block), copies_bytes(group));
@@ -39,40 +40,40 @@ zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group
     memset(copies, 0, copies_bytes(group));
     group->comm_world->counters.memory_bytes += copies_bytes(group);
     pthread_mutex_lock(&net->lock);
-    net->rooms[1 + room] = (struct net_room){.block = coll_host_own(group),
-                                             .world = group->world,
-                                             .rank = group->rank,
-                                             .copies = copies};
+    net->group_slots[1 + group_slot] = (struct net_group_slot){.block = coll_host_own(group),
+                                                               .world = group->world,
+                                                               .rank = group->rank,
+                                                               .copies = copies};
     // A group that was given up, as not all could make their part, has left its ranks there.
     for (int rank = 0; rank < net->root->world; rank++)
-        net->peers[rank].told[1 + room] = (struct net_told){0};
+        net->peers[rank].told[1 + group_slot] = (struct net_told){0};
     for (int rank = 0; rank < group->world; rank++)
-        net->peers[group->root_ranks[rank]].told[1 + room] =
+        net->peers[group->root_ranks[rank]].told[1 + group_slot] =
             (struct net_told){.expected = rank != group->rank, .index = rank};
     pthread_mutex_unlock(&net->lock);
     return ZERO_OK;
 }
 
-void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank, size_t room)
+void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank, size_t group_slot)
 {
     pthread_mutex_lock(&net->lock);
-    const int own = room_of(net, group);
+    const int own = group_slot_of(net, group);
     struct net_peer *peer = &net->peers[group->root_ranks[rank]];
-    unsigned char *copies = net->rooms[own].copies;
+    unsigned char *copies = net->group_slots[own].copies;
     struct host_block *copy =
         (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
-    if (peer->seen[1 + room].copy) {
+    if (peer->seen[1 + group_slot].copy) {
         char message[COLL_MESSAGE_BYTES];
         snprintf(message, sizeof message,
                  "rank %d says that its part of a group is number %zu, which is another group's",
-                 peer->rank, room);
+                 peer->rank, group_slot);
         coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
     }
-    peer->seen[1 + room] = (struct net_seen){.copy = copy, .room = own};
+    peer->seen[1 + group_slot] = (struct net_seen){.copy = copy, .group_slot = own};
     peer->told[own].copy = copy;
-    peer->meets |= UINT64_C(1) << room;
+    peer->meets |= UINT64_C(1) << group_slot;
     if (peer->left)
-        coll_net_see_off(net, peer, 1 + room);
+        coll_net_see_off(net, peer, 1 + group_slot);
     coll_host_group_meet(group, rank, copy);
     pthread_mutex_unlock(&net->lock);
     coll_net_tell(net);
@@ -82,11 +83,11 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
 static void turn_away(struct net_peer *peer, int own)
 {
     peer->told[own].copy = NULL;
-    for (size_t room = 1; room < NET_ROOMS; room++) {
-        if (peer->seen[room].room != own || !peer->seen[room].copy)
+    for (size_t group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++) {
+        if (peer->seen[group_slot].group_slot != own || !peer->seen[group_slot].copy)
             continue;
-        peer->seen[room].copy = NULL;
-        peer->goes |= UINT64_C(1) << (room - 1);
+        peer->seen[group_slot].copy = NULL;
+        peer->goes |= UINT64_C(1) << (group_slot - 1);
     }
 }
 
@@ -94,13 +95,13 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
                           void (*close)(struct coll_comm *group))
 {
     pthread_mutex_lock(&net->lock);
-    const int own = room_of(net, group);
-    void *copies = own < NET_ROOMS ? net->rooms[own].copies : NULL;
+    const int own = group_slot_of(net, group);
+    void *copies = own < NET_GROUP_SLOTS ? net->group_slots[own].copies : NULL;
     close(group);
     if (copies) {
         for (int rank = 0; rank < group->world; rank++)
             turn_away(&net->peers[group->root_ranks[rank]], own);
-        net->rooms[own].copies = NULL;
+        net->group_slots[own].copies = NULL;
         group->comm_world->counters.memory_bytes -= copies_bytes(group);
         base_free(copies);
     }
@@ -110,7 +111,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
 
 /* ------------------------------------------------------------------ what peers still need */
 
-bool coll_net_reads(const struct net_room *room, const struct net_told *told,
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_told *told,
                     const struct host_descriptor *posted)
 {
     const struct coll_signature *signature = &posted->signature;
@@ -118,13 +119,13 @@ bool coll_net_reads(const struct net_room *room, const struct net_told *told,
     case COLL_ALL_GATHER:
         return posted->source.bytes > 0;
     case COLL_REDUCE_SCATTER:
-        return room->rank < signature->contributors;
+        return group_slot->rank < signature->contributors;
     case COLL_ALL_REDUCE_BULK:
         return signature->bytes > 0;
     case COLL_BROADCAST_BULK:
-        return room->rank == signature->root;
+        return group_slot->rank == signature->root;
     case COLL_ALL_TO_ALL:
-        return coll_host_table(room->block, room->world,
+        return coll_host_table(group_slot->block, group_slot->world,
                                posted->target.at % HOST_TABLES)[told->index]
                    .count > 0;
     default:
@@ -135,18 +136,18 @@ bool coll_net_reads(const struct net_room *room, const struct net_told *told,
 /** Whether a peer has not read all that it needs of this rank. */
 static bool needs(const struct coll_net *net, const struct net_peer *peer, size_t number)
 {
-    const struct net_room *room = &net->rooms[number];
+    const struct net_group_slot *group_slot = &net->group_slots[number];
     const struct net_told *told = &peer->told[number];
     if (!told->expected)
         return false;
-    const uint64_t posted = atomic_load(&room->block->posted);
-    const uint64_t p2p_posted = atomic_load(&room->block->p2p_queues[told->index].posted);
+    const uint64_t posted = atomic_load(&group_slot->block->posted);
+    const uint64_t p2p_posted = atomic_load(&group_slot->block->p2p_queues[told->index].posted);
     if (!told->meets)
         return posted > 0 || p2p_posted > 0;
     const uint64_t kept = posted > HOST_RING ? posted - HOST_RING : 0;
     uint64_t sequence = told->peer_consumed > kept ? told->peer_consumed : kept;
     for (; sequence < posted; sequence++)
-        if (coll_net_reads(room, told, &room->block->ring[sequence % HOST_RING]))
+        if (coll_net_reads(group_slot, told, &group_slot->block->ring[sequence % HOST_RING]))
             return true;
     return p2p_posted > told->peer_received;
 }
@@ -155,7 +156,7 @@ static bool anyone_needs(const struct coll_net *net)
 {
     for (int rank = 0; rank < net->root->world; rank++) {
         const struct net_peer *peer = &net->peers[rank];
-        for (size_t number = 0; net_listens(peer) && number < NET_ROOMS; number++)
+        for (size_t number = 0; net_listens(peer) && number < NET_GROUP_SLOTS; number++)
             if (needs(net, peer, number))
                 return true;
     }

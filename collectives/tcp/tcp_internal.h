@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 enum {
-    NET_ROOMS = 1 + COLL_GROUPS_MAX,
+    NET_GROUP_SLOTS = 1 + COLL_GROUPS_MAX,
     NET_BUFFER = 4096, /**< of each direction of a connection: some frames without their tails */
 };
 
@@ -21,7 +21,7 @@ enum {
 static const uint64_t net_patience_ns = UINT64_C(2000000000);
 
 /** One of this rank's blocks. */
-struct net_room {
+struct net_group_slot {
     struct host_block *block; /**< NULL: there was none yet */
     int world;
     int rank;     /**< this one's, there */
@@ -41,7 +41,7 @@ struct net_told {
 /** What this rank has of one of a peer's blocks. */
 struct net_seen {
     struct host_block *copy; /**< NULL: it does not look at it (any more) */
-    int room;                /**< this rank's block in the same communicator; -1: it never did */
+    int group_slot;          /**< this rank's block in the same communicator; -1: it never did */
 };
 
 /** A small arena. Those of the others are its peers' bytes. */
@@ -66,14 +66,14 @@ struct net_peer {
     bool beat;            /**< it is to get one */
     bool retires;         /**< it is to be told that this rank reads nothing more */
     uint64_t silent;      /**< ticks */
-    uint64_t meets, goes; /**< rooms of the peer, a bit each, of which it is to be told so */
+    uint64_t meets, goes; /**< group slots of the peer, a bit each, of which it is to be told so */
     uint64_t noted;       /**< stamp of the note that it was told, */
     bool poisoned;        /**< and whether of the failure; */
     bool confirmed;       /**< whether it has told of one itself */
     bool polled;          /**< its socket is watched for room */
-    size_t rooms;         /**< that it has met are below this number */
-    struct net_told told[NET_ROOMS];
-    struct net_seen seen[NET_ROOMS];
+    size_t group_slots;   /**< that it has met are below this number */
+    struct net_told told[NET_GROUP_SLOTS];
+    struct net_seen seen[NET_GROUP_SLOTS];
     size_t piece;         /**< bytes of the piece that it is to get; 0: none */
     unsigned char *bytes; /**< that */
 
@@ -106,7 +106,7 @@ struct coll_net {
     char (*hosts)[BOOT_HOST_BYTES]; /**< the same */
     unsigned char *pieces;          /**< the same: a slice each */
     size_t slice;                   /**< the most bytes of a piece */
-    struct net_room rooms[NET_ROOMS];
+    struct net_group_slot group_slots[NET_GROUP_SLOTS];
     struct net_show *shows;
     struct net_failure first;  /**< that this rank has heard of, and tells the others, */
     struct net_failure chosen; /**< and what is to be the comm world's here: what was told by */
@@ -176,7 +176,7 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
                    const union net_fixed *fixed);
 
 /** A peer has left the communicator of a block of its own, or the root. */
-void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room);
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t group_slot);
 
 /** Where the tail of peer->open belongs; NULL: nowhere. */
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);
@@ -194,7 +194,7 @@ size_t coll_net_copy_bytes(void);
  * not show in what was posted. Such a peer may make this rank linger until it has made the call;
  * and the source may be gone before it has, so that it asks for nothing is the one thing that is
  * believed of a peer. */
-bool coll_net_reads(const struct net_room *room, const struct net_told *told,
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_told *told,
                     const struct host_descriptor *posted);
 
 #endif

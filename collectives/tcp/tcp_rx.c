@@ -37,9 +37,9 @@ static bool tail_fits(const struct net_operation *operation, size_t tail)
 }
 
 /** An operation is there with its tail: from now on its peer has posted it. */
-static void post(const struct net_peer *peer, uint32_t room)
+static void post(const struct net_peer *peer, uint32_t group_slot)
 {
-    struct host_block *copy = peer->seen[room].copy;
+    struct host_block *copy = peer->seen[group_slot].copy;
     if (!copy)
         return;
     atomic_store_explicit(&copy->ring[peer->sequence % HOST_RING].posted, peer->sequence + 1,
@@ -51,7 +51,7 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
                            const struct net_header *header, const struct net_operation *operation)
 {
     const size_t tail = header->bytes - sizeof *operation;
-    const struct net_seen *seen = &peer->seen[header->room];
+    const struct net_seen *seen = &peer->seen[header->group_slot];
     const uint64_t sequence = operation->sequence;
     if (!tail_fits(operation, tail))
         return false;
@@ -59,7 +59,7 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
     peer->slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
     if (!seen->copy)
         return true;
-    const struct host_block *own = net->rooms[seen->room].block;
+    const struct host_block *own = net->group_slots[seen->group_slot].block;
     if (sequence != atomic_load(&seen->copy->posted) ||
         (sequence >= HOST_RING && atomic_load(&own->consumed) <= sequence - HOST_RING))
         return false;
@@ -73,13 +73,13 @@ static bool hear_operation(struct coll_net *net, struct net_peer *peer,
     if (operation->signature.kind == COLL_ALL_TO_ALL)
         *coll_host_table(seen->copy, 1, operation->target.at % HOST_TABLES) = operation->sent;
     if (tail == 0)
-        post(peer, header->room);
+        post(peer, header->group_slot);
     return true;
 }
 
-void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t room)
+void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t group_slot)
 {
-    struct host_block *copy = peer->seen[room].copy;
+    struct host_block *copy = peer->seen[group_slot].copy;
     if (!copy)
         return;
     // Nothing more is sent about this communicator that it would look at.
@@ -92,15 +92,15 @@ void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, s
 static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
                           const struct net_header *header, const struct net_counters *counters)
 {
-    const struct net_seen *seen = &peer->seen[header->room];
-    struct net_told *told = &peer->told[seen->room];
+    const struct net_seen *seen = &peer->seen[header->group_slot];
+    struct net_told *told = &peer->told[seen->group_slot];
     const bool gone = counters->consumed == HOST_GONE;
     // A peer counts nothing of a communicator that it has not met: this is of the one before.
     if (told->meets && counters->consumed < told->peer_consumed)
         return false;
     if (told->meets)
         told->peer_consumed = counters->consumed;
-    peer->left |= gone && header->room == 0;
+    peer->left |= gone && header->group_slot == 0;
     if (!seen->copy)
         return true;
     if ((!gone && counters->consumed > atomic_load(&seen->copy->posted)) ||
@@ -110,20 +110,20 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
     if (!gone)
         atomic_store(&seen->copy->consumed, counters->consumed);
     // From who leaves the root nothing comes of groups any more, of which it may have said nothing.
-    const size_t last = peer->left ? NET_ROOMS - 1 : header->room;
-    for (size_t room = header->room; gone && room <= last; room++)
-        coll_net_see_off(net, peer, room);
+    const size_t last = peer->left ? NET_GROUP_SLOTS - 1 : header->group_slot;
+    for (size_t group_slot = header->group_slot; gone && group_slot <= last; group_slot++)
+        coll_net_see_off(net, peer, group_slot);
     return true;
 }
 
 static bool hear_p2p_slot(struct coll_net *net, struct net_peer *peer,
                           const struct net_header *header, const struct net_p2p_slot *p2p_slot)
 {
-    const struct net_seen *seen = &peer->seen[header->room];
+    const struct net_seen *seen = &peer->seen[header->group_slot];
     if (!seen->copy)
         return true;
     const struct host_p2p_queue *own =
-        &net->rooms[seen->room].block->p2p_queues[peer->told[seen->room].index];
+        &net->group_slots[seen->group_slot].block->p2p_queues[peer->told[seen->group_slot].index];
     struct host_p2p_queue *p2p_queue = &seen->copy->p2p_queues[0];
     if (p2p_slot->number != atomic_load(&p2p_queue->posted) ||
         p2p_slot->number - atomic_load(&own->received) >= HOST_P2P_SLOTS)
@@ -139,9 +139,9 @@ static bool hear_p2p_slot(struct coll_net *net, struct net_peer *peer,
 static bool hear_received(struct coll_net *net, struct net_peer *peer,
                           const struct net_header *header, const struct net_received *received)
 {
-    const struct net_seen *seen = &peer->seen[header->room];
-    struct net_told *told = &peer->told[seen->room];
-    const struct host_block *own = net->rooms[seen->room].block;
+    const struct net_seen *seen = &peer->seen[header->group_slot];
+    struct net_told *told = &peer->told[seen->group_slot];
+    const struct host_block *own = net->group_slots[seen->group_slot].block;
     if (received->received < told->peer_received ||
         (own && received->received > atomic_load(&own->p2p_queues[told->index].posted)))
         return false;
@@ -184,19 +184,19 @@ static bool lies_in(const struct host_place *place, const struct net_ask *ask)
 }
 
 /** Whether a peer may have these bytes: this rank has posted them, and waits for it. */
-static bool may_have(const struct net_room *room, const struct net_told *told,
+static bool may_have(const struct net_group_slot *group_slot, const struct net_told *told,
                      const struct net_ask *ask)
 {
     if (ask->message) {
-        const struct host_p2p_queue *p2p_queue = &room->block->p2p_queues[told->index];
+        const struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[told->index];
         const uint64_t posted = atomic_load(&p2p_queue->posted);
         return ask->sequence < posted && posted - ask->sequence <= HOST_P2P_SLOTS &&
                lies_in(&p2p_queue->slots[ask->sequence % HOST_P2P_SLOTS].source, ask);
     }
-    const struct host_descriptor *posted = &room->block->ring[ask->sequence % HOST_RING];
+    const struct host_descriptor *posted = &group_slot->block->ring[ask->sequence % HOST_RING];
     return ask->sequence >= told->peer_consumed &&
            atomic_load(&posted->posted) == ask->sequence + 1 &&
-           coll_net_reads(room, told, posted) &&
+           coll_net_reads(group_slot, told, posted) &&
            (lies_in(&posted->source, ask) || lies_in(&posted->target, ask));
 }
 
@@ -204,10 +204,10 @@ static bool may_have(const struct net_room *room, const struct net_told *told,
 static bool hear_ask(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
                      const struct net_ask *ask)
 {
-    const struct net_told *told = &peer->told[header->room];
+    const struct net_told *told = &peer->told[header->group_slot];
     if (!told->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
         return false;
-    if (!may_have(&net->rooms[header->room], told, ask))
+    if (!may_have(&net->group_slots[header->group_slot], told, ask))
         return false;
     // After a failure the program may have taken its memory back: coll_net_withdraw().
     if (coll_failed(net->root) != ZERO_OK)
@@ -220,27 +220,27 @@ static bool hear_ask(struct coll_net *net, struct net_peer *peer, const struct n
 static bool hear_meet(const struct coll_net *net, struct net_peer *peer,
                       const struct net_header *header)
 {
-    struct net_told *told = &peer->told[header->room];
-    const struct net_room *room = &net->rooms[header->room];
-    if (header->room == 0 || !room->block || !told->expected || told->meets)
+    struct net_told *told = &peer->told[header->group_slot];
+    const struct net_group_slot *group_slot = &net->group_slots[header->group_slot];
+    if (header->group_slot == 0 || !group_slot->block || !told->expected || told->meets)
         return false;
     told->meets = true;
-    if (peer->rooms <= header->room)
-        peer->rooms = header->room + 1U;
+    if (peer->group_slots <= header->group_slot)
+        peer->group_slots = header->group_slot + 1U;
     return true;
 }
 
 static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
                       const struct net_header *header)
 {
-    struct net_told *told = &peer->told[header->room];
+    struct net_told *told = &peer->told[header->group_slot];
     if (!told->meets || !told->expected)
         return false;
     told->expected = false;
-    if (header->room == 0) // it is told of the rest, and leaves later
+    if (header->group_slot == 0) // it is told of the rest, and leaves later
         return true;
     told->meets = false;
-    atomic_fetch_add(&net->rooms[header->room].block->gone, 1);
+    atomic_fetch_add(&net->group_slots[header->group_slot].block->gone, 1);
     return true;
 }
 
@@ -250,7 +250,7 @@ unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
         return coll_host_read_target(net->root, peer->rank, peer->tail);
-    struct host_block *copy = peer->seen[peer->open.room].copy;
+    struct host_block *copy = peer->seen[peer->open.group_slot].copy;
     return copy ? copy->slots[peer->slot] : NULL;
 }
 
@@ -259,7 +259,7 @@ void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer)
     if (peer->open.type == NET_PIECE)
         coll_host_finish_read(net->root, peer->rank, true);
     else
-        post(peer, peer->open.room);
+        post(peer, peer->open.group_slot);
 }
 
 static bool has_tail(uint32_t type)
@@ -278,8 +278,9 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
                    const union net_fixed *fixed)
 {
     const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
-    if (header->room >= NET_ROOMS || peer->left || (tail > 0 && !has_tail(header->type)) ||
-        (is_about_sender(header->type) && peer->seen[header->room].room < 0))
+    if (header->group_slot >= NET_GROUP_SLOTS || peer->left ||
+        (tail > 0 && !has_tail(header->type)) ||
+        (is_about_sender(header->type) && peer->seen[header->group_slot].group_slot < 0))
         return false;
     peer->open = *header;
     peer->tail = tail;

@@ -37,7 +37,7 @@ static const uint64_t longest_farewell_ns = UINT64_C(30000000000);
 /** Whether this rank has an operation under way. */
 static bool inside(const struct coll_net *net)
 {
-    const struct host_block *own = net->rooms[0].block;
+    const struct host_block *own = net->group_slots[0].block;
     return atomic_load(&own->posted) > atomic_load(&own->consumed);
 }
 
@@ -185,7 +185,7 @@ static void hear(struct coll_net *net, const struct epoll_event *events, int cou
 /** Wakes the rank's thread as coll_host_wake() of another rank would. */
 static void wake(const struct coll_net *net)
 {
-    struct host_block *own = net->rooms[0].block;
+    struct host_block *own = net->group_slots[0].block;
     atomic_store(&own->bell, 1);
     if (atomic_load(&own->asleep) != 0 && atomic_exchange(&own->asleep, 0) != 0)
         base_futex_wake(&own->asleep, INT_MAX, true);
@@ -302,15 +302,15 @@ static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsign
     peer->socket = -1;
     memcpy(net->hosts[rank], mesh->hosts[rank], BOOT_HOST_BYTES);
     peer->bytes = net->pieces + (size_t)rank * net->slice;
-    for (int room = 1; room < NET_ROOMS; room++)
-        peer->seen[room].room = -1;
+    for (int group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++)
+        peer->seen[group_slot].group_slot = -1;
     if (rank == root->rank)
         return;
     struct host_block *copy =
         (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
     coll_host_of(root)->blocks[rank] = copy;
     peer->seen[0] = (struct net_seen){.copy = copy};
-    peer->rooms = 1;
+    peer->group_slots = 1;
     peer->told[0] = (struct net_told){.expected = true, .meets = true, .index = rank, .copy = copy};
 }
 
@@ -334,8 +334,8 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
     net->hosts = base_calloc(world, sizeof *net->hosts);
     net->pieces = base_calloc(world, net->slice);
     unsigned char *memory = base_aligned_alloc(alignof(struct host_block), copies);
-    net->rooms[0] =
-        (struct net_room){coll_host_own(net->root), net->root->world, net->root->rank, memory};
+    net->group_slots[0] = (struct net_group_slot){coll_host_own(net->root), net->root->world,
+                                                  net->root->rank, memory};
     if (!net->peers || !net->hosts || !net->pieces || !memory)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
                          net->root->name, coll_net_bytes(net->root->world));
@@ -436,8 +436,8 @@ void coll_net_free(struct coll_net *net)
         close(net->epoll);
     if (net->bell >= 0)
         close(net->bell);
-    for (size_t room = 0; room < NET_ROOMS; room++)
-        base_free(net->rooms[room].copies);
+    for (size_t group_slot = 0; group_slot < NET_GROUP_SLOTS; group_slot++)
+        base_free(net->group_slots[group_slot].copies);
     coll_net_free_shows(net);
     base_free(net->peers);
     base_free(net->hosts);

@@ -9,11 +9,12 @@
 #include <sys/socket.h>
 
 /** Adds a frame, of whose bytes `tail` come behind the buffer. False: there is no room. */
-static bool put(struct net_peer *peer, enum net_type type, size_t room, const void *fixed,
+static bool put(struct net_peer *peer, enum net_type type, size_t group_slot, const void *fixed,
                 size_t tail)
 {
     const size_t bytes = coll_net_fixed_bytes(type);
-    const struct net_header header = {(uint32_t)(bytes + tail), (uint16_t)type, (uint16_t)room};
+    const struct net_header header = {(uint32_t)(bytes + tail), (uint16_t)type,
+                                      (uint16_t)group_slot};
     if (peer->out_tail_bytes > 0 || sizeof peer->out - peer->out_end < sizeof header + bytes)
         return false;
     memcpy(peer->out + peer->out_end, &header, sizeof header);
@@ -29,10 +30,10 @@ bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed)
 }
 
 /** The same with its tail, which stays as it is until it is sent. */
-static bool put_tail(struct net_peer *peer, enum net_type type, size_t room, const void *fixed,
-                     const unsigned char *tail, size_t tail_bytes)
+static bool put_tail(struct net_peer *peer, enum net_type type, size_t group_slot,
+                     const void *fixed, const unsigned char *tail, size_t tail_bytes)
 {
-    if (!put(peer, type, room, fixed, tail_bytes))
+    if (!put(peer, type, group_slot, fixed, tail_bytes))
         return false;
     peer->out_tail = tail;
     peer->out_tail_bytes = tail_bytes;
@@ -42,18 +43,19 @@ static bool put_tail(struct net_peer *peer, enum net_type type, size_t room, con
 /* ------------------------------------------------------------------ operations */
 
 /** Bytes of a small operation that are in a slot, for others to read. */
-static size_t slot_bytes(const struct net_room *room, const struct coll_signature *signature)
+static size_t slot_bytes(const struct net_group_slot *group_slot,
+                         const struct coll_signature *signature)
 {
     const bool small = coll_kind_is_small(signature->kind);
-    const bool gives = signature->kind != COLL_BROADCAST || signature->root == room->rank;
+    const bool gives = signature->kind != COLL_BROADCAST || signature->root == group_slot->rank;
     return small && gives && signature->bytes > HOST_INLINE ? signature->bytes : 0;
 }
 
 static bool put_operation(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
-    const struct net_room *room = &net->rooms[number];
+    const struct net_group_slot *group_slot = &net->group_slots[number];
     struct net_told *told = &peer->told[number];
-    const struct host_descriptor *posted = &room->block->ring[told->operations % HOST_RING];
+    const struct host_descriptor *posted = &group_slot->block->ring[told->operations % HOST_RING];
     struct net_operation operation = {.sequence = told->operations,
                                       .history = posted->history,
                                       .source = posted->source,
@@ -61,27 +63,27 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
                                       .signature = posted->signature};
     memcpy(operation.bytes, posted->bytes, sizeof operation.bytes);
     if (posted->signature.kind == COLL_ALL_TO_ALL)
-        operation.sent =
-            coll_host_table(room->block, room->world, posted->target.at % HOST_TABLES)[told->index];
+        operation.sent = coll_host_table(group_slot->block, group_slot->world,
+                                         posted->target.at % HOST_TABLES)[told->index];
     if (!put_tail(peer, NET_OPERATION, number, &operation,
-                  room->block->slots[posted->source.at % COLL_SMALL_SLOTS],
-                  slot_bytes(room, &posted->signature)))
+                  group_slot->block->slots[posted->source.at % COLL_SMALL_SLOTS],
+                  slot_bytes(group_slot, &posted->signature)))
         return false;
     told->operations++;
     return true;
 }
 
 /** What this rank has posted, and then how far it is; a group's or the root's. */
-static bool collect_room(const struct coll_net *net, struct net_peer *peer, size_t number)
+static bool collect_group_slot(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
-    const struct net_room *room = &net->rooms[number];
+    const struct net_group_slot *group_slot = &net->group_slots[number];
     struct net_told *told = &peer->told[number];
-    struct host_p2p_queue *p2p_queue = &room->block->p2p_queues[told->index];
+    struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[told->index];
     // What was stored before these counters is told before them.
-    const uint64_t consumed = atomic_load(&room->block->consumed);
-    const uint64_t written = atomic_load(&room->block->written);
+    const uint64_t consumed = atomic_load(&group_slot->block->consumed);
+    const uint64_t written = atomic_load(&group_slot->block->written);
     const uint64_t received = atomic_load(&p2p_queue->received);
-    while (told->operations < atomic_load(&room->block->posted))
+    while (told->operations < atomic_load(&group_slot->block->posted))
         if (!put_operation(net, peer, number))
             return false;
     while (told->p2p_posted < atomic_load(&p2p_queue->posted)) {
@@ -109,13 +111,13 @@ static bool collect_room(const struct coll_net *net, struct net_peer *peer, size
     return true;
 }
 
-static bool collect_rooms(const struct coll_net *net, struct net_peer *peer)
+static bool collect_group_slots(const struct coll_net *net, struct net_peer *peer)
 {
-    for (size_t number = 0; number < peer->rooms; number++) {
+    for (size_t number = 0; number < peer->group_slots; number++) {
         struct net_told *told = &peer->told[number];
         if (!told->meets)
             continue;
-        const bool all = collect_room(net, peer, number);
+        const bool all = collect_group_slot(net, peer, number);
         if (told->copy && told->peer_consumed != HOST_GONE)
             atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
         if (!all)
@@ -126,16 +128,16 @@ static bool collect_rooms(const struct coll_net *net, struct net_peer *peer)
 
 /* ------------------------------------------------------------------ the rest */
 
-/** Tells a peer of rooms of its own, and forgets that it is to. */
-static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *rooms)
+/** Tells a peer of group slots of its own, and forgets that it is to. */
+static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *group_slots)
 {
-    for (size_t room = 0; *rooms != 0 && room < COLL_GROUPS_MAX; room++) {
-        const uint64_t bit = UINT64_C(1) << room;
-        if (!(*rooms & bit))
+    for (size_t group_slot = 0; *group_slots != 0 && group_slot < COLL_GROUPS_MAX; group_slot++) {
+        const uint64_t bit = UINT64_C(1) << group_slot;
+        if (!(*group_slots & bit))
             continue;
-        if (!put(peer, type, 1 + room, NULL, 0))
+        if (!put(peer, type, 1 + group_slot, NULL, 0))
             return false;
-        *rooms &= ~bit;
+        *group_slots &= ~bit;
     }
     return true;
 }
@@ -143,7 +145,7 @@ static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *r
 /** Tells what this rank has called last, if it is not about to say so. */
 static bool collect_note(const struct coll_net *net, struct net_peer *peer)
 {
-    const struct host_note *note = &net->rooms[0].block->note;
+    const struct host_note *note = &net->group_slots[0].block->note;
     struct net_note copy = {.stamp = atomic_load_explicit(&note->stamp, memory_order_acquire)};
     if (copy.stamp == peer->noted || copy.stamp % 2 != 0)
         return true;
@@ -182,27 +184,27 @@ static bool collect_poison(struct coll_net *net, struct net_peer *peer)
 static bool collect_read_request(const struct coll_net *net, struct net_peer *peer)
 {
     struct host_read_request wanted;
-    size_t room = 0;
+    size_t group_slot = 0;
     if (sizeof peer->out - peer->out_end < sizeof(struct net_header) + sizeof(struct net_ask) ||
         peer->out_tail_bytes > 0)
         return false;
     if (!coll_host_take_read_request(net->root, peer->rank, &wanted))
         return true;
-    while (room < NET_ROOMS && peer->seen[room].copy != wanted.block)
-        room++;
-    if (room == NET_ROOMS) {
+    while (group_slot < NET_GROUP_SLOTS && peer->seen[group_slot].copy != wanted.block)
+        group_slot++;
+    if (group_slot == NET_GROUP_SLOTS) {
         coll_host_finish_read(net->root, peer->rank, false); // of a group that was closed meanwhile
         return true;
     }
     const struct net_ask ask = {wanted.sequence, wanted.address, wanted.bytes, wanted.message};
-    return put(peer, NET_ASK, room, &ask, 0);
+    return put(peer, NET_ASK, group_slot, &ask, 0);
 }
 
 static bool collect_end(const struct coll_net *net, struct net_peer *peer)
 {
-    if (atomic_load(&net->rooms[0].block->consumed) != HOST_GONE)
+    if (atomic_load(&net->group_slots[0].block->consumed) != HOST_GONE)
         return true;
-    const struct net_counters gone = {HOST_GONE, atomic_load(&net->rooms[0].block->written)};
+    const struct net_counters gone = {HOST_GONE, atomic_load(&net->group_slots[0].block->written)};
     peer->done = put(peer, NET_COUNTERS, 0, &gone, 0);
     return peer->done;
 }
@@ -212,7 +214,7 @@ void coll_net_collect(struct coll_net *net, struct net_peer *peer)
     if (!net_listens(peer))
         return;
     if (!collect_note(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
-        !collect_rooms(net, peer) || !coll_net_collect_shows(net, peer) ||
+        !collect_group_slots(net, peer) || !coll_net_collect_shows(net, peer) ||
         !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
         !collect_poison(net, peer) || !collect_read_request(net, peer))
         return;

@@ -29,8 +29,8 @@ enum net_type {
 struct net_header {
     uint32_t bytes; /**< of the fixed part and the tail */
     uint16_t type;
-    uint16_t room; /**< number of a block, 0 that of the root: the receiver's of NET_ASK, NET_MEET
-                      and NET_GONE, else the sender's */
+    uint16_t group_slot; /**< number of a block, 0 that of the root: the receiver's of NET_ASK,
+                      NET_MEET and NET_GONE, else the sender's */
 };
 
 /** A struct host_descriptor, and of an all-to-all the receiver's place in its table. */

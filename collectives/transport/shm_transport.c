@@ -93,7 +93,7 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, size_t touche
 /** Of a rank's block and the room behind it. */
 static size_t blocks_bytes(const struct coll_comm *root)
 {
-    return (1 + COLL_GROUPS_MAX) * coll_host_room_bytes(root);
+    return (1 + COLL_GROUPS_MAX) * coll_host_group_slot_bytes(root);
 }
 
 /** Creates this rank's block and maps everybody's. */
@@ -251,32 +251,34 @@ static void shm_close_comm(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ groups */
 
-static struct host_block *room_of(const struct coll_comm *root, int rank, size_t index)
+static struct host_block *group_slot_of(const struct coll_comm *root, int rank, size_t index)
 {
     unsigned char *root_block = (unsigned char *)coll_host_of(root)->blocks[rank];
-    return (struct host_block *)(void *)(root_block + (1 + index) * coll_host_room_bytes(root));
+    return (struct host_block *)(void *)(root_block +
+                                         (1 + index) * coll_host_group_slot_bytes(root));
 }
 
-static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct host_block **block, struct base_error *error)
+static zero_result add_group_slot(struct coll_comm *root, size_t index, size_t bytes,
+                                  struct host_block **block, struct base_error *error)
 {
     const struct shm *shm = root->link;
     const zero_result result =
         coll_memory_allocate(root->name, shm->blocks, coll_host_own(root), (1 + index) * bytes,
                              bytes, &root->comm_world->counters.huge_bytes, error);
     if (result == ZERO_OK)
-        *block = room_of(root, root->rank, index);
+        *block = group_slot_of(root, root->rank, index);
     return result;
 }
 
 static zero_result shm_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
 {
-    return coll_host_group_prepare(comm, add_room, part, error);
+    return coll_host_group_prepare(comm, add_group_slot, part, error);
 }
 
 static void shm_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
-    struct host_block *block = room_of(comm->comm_world->root, coll_root_rank(comm, rank), part);
+    struct host_block *block =
+        group_slot_of(comm->comm_world->root, coll_root_rank(comm, rank), part);
     coll_host_group_meet(comm, rank, block);
     // The pages are there. If this fails an access fills in the page table.
     coll_memory_populate(comm->name, block, coll_host_block_bytes(comm->world), true, NULL);

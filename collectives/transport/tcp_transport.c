@@ -227,8 +227,8 @@ static void tcp_sleep_begin(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ groups */
 
-static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct host_block **block, struct base_error *error)
+static zero_result add_group_slot(struct coll_comm *root, size_t index, size_t bytes,
+                                  struct host_block **block, struct base_error *error)
 {
     (void)index;
     void *memory = NULL;
@@ -239,7 +239,7 @@ static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
 
 static zero_result tcp_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
 {
-    const zero_result result = coll_host_group_prepare(comm, add_room, part, error);
+    const zero_result result = coll_host_group_prepare(comm, add_group_slot, part, error);
     return result == ZERO_OK ? coll_net_group_prepare(of(comm)->net, comm, *part, error) : result;
 }
 

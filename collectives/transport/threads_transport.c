@@ -320,8 +320,8 @@ void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
         coll_shared_free(arena);
 }
 
-static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
-                            struct host_block **block, struct base_error *error)
+static zero_result add_group_slot(struct coll_comm *root, size_t index, size_t bytes,
+                                  struct host_block **block, struct base_error *error)
 {
     (void)index;
     void *memory = NULL;
@@ -333,8 +333,8 @@ static zero_result add_room(struct coll_comm *root, size_t index, size_t bytes,
 zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
                                        struct base_error *error)
 {
-    size_t room;
-    const zero_result result = coll_host_group_prepare(comm, add_room, &room, error);
+    size_t group_slot;
+    const zero_result result = coll_host_group_prepare(comm, add_group_slot, &group_slot, error);
     if (result == ZERO_OK)
         *part = (size_t)(uintptr_t)coll_host_own(comm);
     return result;

@@ -46,7 +46,7 @@ struct coll_transport {
      * and unregistered_path. After an error `close` is still called. */
     zero_result (*open)(struct coll_comm *comm, const struct coll_config *config,
                         struct base_error *error);
-    /** Leaves, while groups' rooms and arenas are still there; `close` then finds that it has.
+    /** Leaves, while groups' slots and arenas are still there; `close` then finds that it has.
      * NULL: `close` does. */
     void (*leave)(struct coll_comm *root);
     /** Leaves, and frees comm->link; that may be NULL or half-built. The groups and the arenas are

@@ -134,7 +134,7 @@ static void change(struct net_header *header, unsigned char *rest, void *user)
         header->type = (uint16_t)roll(damage, NET_TYPES + 2);
         return;
     case 2:
-        header->room = (uint16_t)roll(damage, 70);
+        header->group_slot = (uint16_t)roll(damage, 70);
         return;
     default:
         damage_rest(damage, rest, header->bytes);
