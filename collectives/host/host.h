@@ -38,7 +38,7 @@ enum {
     HOST_INLINE = 64,   /**< bytes of a small operation that travel with its descriptor */
     HOST_P2P_SLOTS = 8, /**< messages from one rank to another that can be under way */
     HOST_TABLES = 4,    /**< all-to-alls of a rank that can be under way */
-    HOST_NOTE_WORDS = 18,
+    HOST_LAST_CALL_WORDS = 18,
 };
 
 /** More than any number of operations. */
@@ -80,9 +80,9 @@ struct host_p2p_queue {
 };
 
 /** The last of a rank's calls that are not ordered operations of the root, whose ring has those. */
-struct host_note {
+struct host_last_call {
     _Atomic uint64_t stamp; /**< 0: nothing; odd: being written */
-    _Atomic uint64_t words[HOST_NOTE_WORDS];
+    _Atomic uint64_t words[HOST_LAST_CALL_WORDS];
 };
 
 /**
@@ -102,10 +102,11 @@ struct host_block {
     alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
                                                          this block any more, counted by them */
     alignas(HOST_LINE) struct live_cell live;     /**< of the root */
-    alignas(HOST_LINE) struct host_note note;     /**< of the root: of all its communicators */
-    alignas(HOST_LINE) struct coll_poison poison; /**< rank 0's of the root is the comm world's */
-    alignas(HOST_LINE) cpu_set_t cpus;            /**< where the owner may run */
-    int allowed_cpus;                             /**< how many of them it can keep busy */
+    alignas(
+        HOST_LINE) struct host_last_call last_call; /**< of the root: of all its communicators */
+    alignas(HOST_LINE) struct coll_poison poison;   /**< rank 0's of the root is the comm world's */
+    alignas(HOST_LINE) cpu_set_t cpus;              /**< where the owner may run */
+    int allowed_cpus;                               /**< how many of them it can keep busy */
     _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
     struct host_descriptor ring[HOST_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
@@ -391,9 +392,10 @@ enum coll_presence coll_host_presence(const struct coll_comm *comm,
 
 /* ------------------------------------------------------------------ host_last_call.c */
 
-/** Notes a message, or an operation of a group, for coll_host_last_call() on the others. */
-void coll_host_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
-                         uint64_t sequence);
+/** Records a message, or an operation of a group, as the last call, for coll_host_last_call() on
+ * the others. */
+void coll_host_record_call(const struct coll_comm *comm, const struct coll_signature *signature,
+                           uint64_t sequence);
 void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size);
 
 static inline struct host_comm *coll_host_of(const struct coll_comm *comm)

@@ -1,13 +1,13 @@
 // The last call of each rank, for messages about ranks that don't come any more: in whatever
 // communicator, a receive too, which nobody else has to see. Ordered operations of the root are in
-// its ring; the others are noted beside it, with how many of those there were.
+// its ring; the others are recorded beside it, with how many of those there were.
 
 #include "collectives/host/host.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/** What a note says. */
+/** What a last call holds. */
 struct call {
     struct coll_signature signature;
     uint64_t sequence;
@@ -15,42 +15,42 @@ struct call {
     char group[24];  /**< its name, cut; "": the root */
 };
 
-_Static_assert(sizeof(struct call) == sizeof((struct host_note *)0)->words, "whole words");
+_Static_assert(sizeof(struct call) == sizeof((struct host_last_call *)0)->words, "whole words");
 
 // Its owner makes the stamp odd before and even after it writes. A reader that sees a new word sees
 // the odd stamp that was stored before it.
 
-void coll_host_note_call(const struct coll_comm *comm, const struct coll_signature *signature,
-                         uint64_t sequence)
+void coll_host_record_call(const struct coll_comm *comm, const struct coll_signature *signature,
+                           uint64_t sequence)
 {
     struct host_block *root_block = coll_host_of(comm)->root_blocks[comm->rank];
-    struct host_note *note = &root_block->note;
-    const uint64_t stamp = atomic_load_explicit(&note->stamp, memory_order_relaxed);
+    struct host_last_call *last_call = &root_block->last_call;
+    const uint64_t stamp = atomic_load_explicit(&last_call->stamp, memory_order_relaxed);
     struct call call = {.signature = *signature,
                         .sequence = sequence,
                         .posted = atomic_load_explicit(&root_block->posted, memory_order_relaxed)};
-    uint64_t words[HOST_NOTE_WORDS];
+    uint64_t words[HOST_LAST_CALL_WORDS];
     if (comm->root_ranks)
         memcpy(call.group, comm->name, sizeof call.group - 1);
     memcpy(words, &call, sizeof words);
-    atomic_store_explicit(&note->stamp, stamp + 1, memory_order_relaxed);
-    for (int i = 0; i < HOST_NOTE_WORDS; i++)
-        atomic_store_explicit(&note->words[i], words[i], memory_order_release);
-    atomic_store_explicit(&note->stamp, stamp + 2, memory_order_release);
+    atomic_store_explicit(&last_call->stamp, stamp + 1, memory_order_relaxed);
+    for (int i = 0; i < HOST_LAST_CALL_WORDS; i++)
+        atomic_store_explicit(&last_call->words[i], words[i], memory_order_release);
+    atomic_store_explicit(&last_call->stamp, stamp + 2, memory_order_release);
 }
 
-/** Reads a note; false if there is none, or if its owner is about to write. */
-static bool read_note(const struct host_note *note, struct call *call)
+/** Reads a last call; false if there is none, or if its owner is about to write. */
+static bool read_last_call(const struct host_last_call *last_call, struct call *call)
 {
-    uint64_t words[HOST_NOTE_WORDS];
-    const uint64_t stamp = atomic_load_explicit(&note->stamp, memory_order_acquire);
-    for (int i = 0; i < HOST_NOTE_WORDS; i++)
-        words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
+    uint64_t words[HOST_LAST_CALL_WORDS];
+    const uint64_t stamp = atomic_load_explicit(&last_call->stamp, memory_order_acquire);
+    for (int i = 0; i < HOST_LAST_CALL_WORDS; i++)
+        words[i] = atomic_load_explicit(&last_call->words[i], memory_order_acquire);
     memcpy(call, words, sizeof words);
     call->group[sizeof call->group - 1] = '\0'; // what came from elsewhere may have none
     coll_signature_end(&call->signature);
     return stamp > 0 && stamp % 2 == 0 &&
-           atomic_load_explicit(&note->stamp, memory_order_relaxed) == stamp;
+           atomic_load_explicit(&last_call->stamp, memory_order_relaxed) == stamp;
 }
 
 void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)
@@ -58,16 +58,16 @@ void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, siz
     const struct host_block *root_block = coll_host_of(comm)->root_blocks[rank];
     const uint64_t posted = atomic_load(&root_block->posted);
     struct call call = {.posted = 0};
-    bool noted = false;
+    bool recorded = false;
     char called[COLL_TEXT_BYTES] = "none";
     // A writer is done within nanoseconds, unless it has died over it.
-    for (int i = 0; i < 1000 && !noted && atomic_load(&root_block->note.stamp) > 0; i++)
-        noted = read_note(&root_block->note, &call);
-    if (noted && call.posted >= posted)
+    for (int i = 0; i < 1000 && !recorded && atomic_load(&root_block->last_call.stamp) > 0; i++)
+        recorded = read_last_call(&root_block->last_call, &call);
+    if (recorded && call.posted >= posted)
         coll_signature_text(&call.signature, call.sequence, called);
     else if (posted > 0)
         coll_signature_text(&root_block->ring[(posted - 1) % HOST_RING].signature, posted - 1,
                             called);
-    const bool in_group = noted && call.posted >= posted && call.group[0];
+    const bool in_group = recorded && call.posted >= posted && call.group[0];
     snprintf(text, size, "%s%s%s", called, in_group ? " in " : "", in_group ? call.group : "");
 }

@@ -155,7 +155,7 @@ zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request
     if (coll_is_message(request)) {
         struct coll_signature signature;
         coll_signature_make(&signature, comm, request);
-        coll_host_note_call(comm, &signature, request->sequence);
+        coll_host_record_call(comm, &signature, request->sequence);
         coll_host_message_start(comm, request);
         return ZERO_OK;
     }
@@ -166,7 +166,7 @@ zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request
     coll_signature_make(&own->signature, comm, request);
     own->history = host->history = lengthen(host->history, &own->signature);
     if (comm->root_ranks)
-        coll_host_note_call(comm, &own->signature, request->sequence);
+        coll_host_record_call(comm, &own->signature, request->sequence);
     describe_memory(own, comm, request);
     atomic_store_explicit(&own->posted, request->sequence + 1, memory_order_release);
     atomic_store_explicit(&coll_host_own(comm)->posted, request->sequence + 1,

@@ -17,7 +17,7 @@ static uint64_t patience_ns(const struct coll_net *net)
     return half_ns < net_patience_ns ? half_ns : net_patience_ns;
 }
 
-static void note(struct net_failure *failure, zero_result result, const char *message)
+static void record_note(struct net_failure *failure, zero_result result, const char *message)
 {
     failure->result = result;
     snprintf(failure->message, sizeof failure->message, "%.*s", COLL_MESSAGE_BYTES - 1, message);
@@ -28,14 +28,14 @@ void coll_net_fail(struct coll_net *net, int from, zero_result result, const cha
     const int own = net->root->rank;
     net->peers[from].confirmed = true;
     if (coll_net_failure(net) == NULL) {
-        note(&net->first, result, message);
-        note(&net->chosen, result, message);
+        record_note(&net->first, result, message);
+        record_note(&net->chosen, result, message);
         net->chosen_from = own;
     }
     if (net->choose_by_ns == 0)
         net->choose_by_ns = base_clock_ns() + patience_ns(net);
     if (from < net->chosen_from && from != own) {
-        note(&net->chosen, result, message);
+        record_note(&net->chosen, result, message);
         net->chosen_from = from;
     }
 }
@@ -48,7 +48,7 @@ const struct net_failure *coll_net_failure(struct coll_net *net)
     if (coll_failed(net->root) == ZERO_OK)
         return NULL;
     // This rank's own, which is the comm world's here already.
-    note(&net->first, coll_state(net->root, &error), error.message);
+    record_note(&net->first, coll_state(net->root, &error), error.message);
     return &net->first;
 }
 

@@ -67,11 +67,11 @@ struct net_peer {
     bool retires;         /**< it is to be told that this rank reads nothing more */
     uint64_t silent;      /**< ticks */
     uint64_t meets, goes; /**< group slots of the peer, a bit each, of which it is to be told so */
-    uint64_t noted;       /**< stamp of the note that it was told, */
-    bool poisoned;        /**< and whether of the failure; */
-    bool confirmed;       /**< whether it has told of one itself */
-    bool polled;          /**< its socket is watched for room */
-    size_t group_slots;   /**< that it has met are below this number */
+    uint64_t last_call_sent; /**< stamp of the last call that it was sent, */
+    bool poisoned;           /**< and whether of the failure; */
+    bool confirmed;          /**< whether it has told of one itself */
+    bool polled;             /**< its socket is watched for room */
+    size_t group_slots;      /**< that it has met are below this number */
     struct net_told told[NET_GROUP_SLOTS];
     struct net_seen seen[NET_GROUP_SLOTS];
     size_t piece;         /**< bytes of the piece that it is to get; 0: none */

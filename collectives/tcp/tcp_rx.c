@@ -13,7 +13,7 @@ size_t coll_net_fixed_bytes(uint32_t type)
         [NET_COUNTERS] = sizeof(struct net_counters),
         [NET_P2P_SLOT] = sizeof(struct net_p2p_slot),
         [NET_RECEIVED] = sizeof(struct net_received),
-        [NET_NOTE] = sizeof(struct net_note),
+        [NET_LAST_CALL] = sizeof(struct net_last_call),
         [NET_POISON] = sizeof(struct net_poison),
         [NET_ASK] = sizeof(struct net_ask),
         [NET_SHOWN] = sizeof(struct net_shown),
@@ -152,13 +152,13 @@ static bool hear_received(struct coll_net *net, struct net_peer *peer,
 }
 
 /** As its owner writes it: odd before and even after. */
-static bool hear_note(const struct net_peer *peer, const struct net_note *heard)
+static bool hear_last_call(const struct net_peer *peer, const struct net_last_call *heard)
 {
-    struct host_note *note = &peer->seen[0].copy->note;
-    atomic_store_explicit(&note->stamp, heard->stamp | 1, memory_order_relaxed);
-    for (size_t i = 0; i < HOST_NOTE_WORDS; i++)
-        atomic_store_explicit(&note->words[i], heard->words[i], memory_order_release);
-    atomic_store_explicit(&note->stamp, heard->stamp, memory_order_release);
+    struct host_last_call *last_call = &peer->seen[0].copy->last_call;
+    atomic_store_explicit(&last_call->stamp, heard->stamp | 1, memory_order_relaxed);
+    for (size_t i = 0; i < HOST_LAST_CALL_WORDS; i++)
+        atomic_store_explicit(&last_call->words[i], heard->words[i], memory_order_release);
+    atomic_store_explicit(&last_call->stamp, heard->stamp, memory_order_release);
     return heard->stamp % 2 == 0;
 }
 
@@ -294,8 +294,8 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
         return hear_p2p_slot(net, peer, header, &fixed->p2p_slot);
     case NET_RECEIVED:
         return hear_received(net, peer, header, &fixed->received);
-    case NET_NOTE:
-        return hear_note(peer, &fixed->note);
+    case NET_LAST_CALL:
+        return hear_last_call(peer, &fixed->last_call);
     case NET_POISON:
         return hear_poison(net, peer, &fixed->poison);
     case NET_ASK:

@@ -143,19 +143,20 @@ static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *g
 }
 
 /** Tells what this rank has called last, if it is not about to say so. */
-static bool collect_note(const struct coll_net *net, struct net_peer *peer)
+static bool collect_last_call(const struct coll_net *net, struct net_peer *peer)
 {
-    const struct host_note *note = &net->group_slots[0].block->note;
-    struct net_note copy = {.stamp = atomic_load_explicit(&note->stamp, memory_order_acquire)};
-    if (copy.stamp == peer->noted || copy.stamp % 2 != 0)
+    const struct host_last_call *last_call = &net->group_slots[0].block->last_call;
+    struct net_last_call copy = {.stamp =
+                                     atomic_load_explicit(&last_call->stamp, memory_order_acquire)};
+    if (copy.stamp == peer->last_call_sent || copy.stamp % 2 != 0)
         return true;
-    for (size_t i = 0; i < HOST_NOTE_WORDS; i++)
-        copy.words[i] = atomic_load_explicit(&note->words[i], memory_order_acquire);
-    if (atomic_load_explicit(&note->stamp, memory_order_relaxed) != copy.stamp)
+    for (size_t i = 0; i < HOST_LAST_CALL_WORDS; i++)
+        copy.words[i] = atomic_load_explicit(&last_call->words[i], memory_order_acquire);
+    if (atomic_load_explicit(&last_call->stamp, memory_order_relaxed) != copy.stamp)
         return true;
-    if (!put(peer, NET_NOTE, 0, &copy, 0))
+    if (!put(peer, NET_LAST_CALL, 0, &copy, 0))
         return false;
-    peer->noted = copy.stamp;
+    peer->last_call_sent = copy.stamp;
     return true;
 }
 
@@ -213,7 +214,7 @@ void coll_net_collect(struct coll_net *net, struct net_peer *peer)
 {
     if (!net_listens(peer))
         return;
-    if (!collect_note(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
+    if (!collect_last_call(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
         !collect_group_slots(net, peer) || !coll_net_collect_shows(net, peer) ||
         !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
         !collect_poison(net, peer) || !collect_read_request(net, peer))

@@ -15,7 +15,7 @@ enum net_type {
     NET_COUNTERS,
     NET_P2P_SLOT,
     NET_RECEIVED,
-    NET_NOTE,
+    NET_LAST_CALL,
     NET_POISON,
     NET_ASK,   /**< for a piece */
     NET_PIECE, /**< tail: the piece */
@@ -56,9 +56,9 @@ struct net_received {
     uint64_t received;
 };
 
-struct net_note {
+struct net_last_call {
     uint64_t stamp;
-    uint64_t words[HOST_NOTE_WORDS];
+    uint64_t words[HOST_LAST_CALL_WORDS];
 };
 
 struct net_poison {
@@ -85,7 +85,7 @@ union net_fixed {
     struct net_counters counters;
     struct net_p2p_slot p2p_slot;
     struct net_received received;
-    struct net_note note;
+    struct net_last_call last_call;
     struct net_poison poison;
     struct net_ask ask;
     struct net_shown shown;

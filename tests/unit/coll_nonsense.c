@@ -98,7 +98,7 @@ static void nonsense(void **state)
         {{sizeof(struct net_counters), NET_COUNTERS, 0}, {.counters = {1, 0}}},
         {{sizeof(struct net_p2p_slot), NET_P2P_SLOT, 0}, {.p2p_slot = {.number = 1}}},
         {{sizeof(struct net_received), NET_RECEIVED, 0}, {.received = {1}}},
-        {{sizeof(struct net_note), NET_NOTE, 0}, {.note = {.stamp = 1}}},
+        {{sizeof(struct net_last_call), NET_LAST_CALL, 0}, {.last_call = {.stamp = 1}}},
         {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = 0}}},
         {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = INT32_MIN}}},
         {{sizeof(struct net_poison), NET_POISON, 0}, {.poison = {.result = ZERO_E_ABORTED - 1}}},
@@ -141,7 +141,7 @@ static void noise(void **state)
                                            [NET_COUNTERS] = sizeof(struct net_counters),
                                            [NET_P2P_SLOT] = sizeof(struct net_p2p_slot),
                                            [NET_RECEIVED] = sizeof(struct net_received),
-                                           [NET_NOTE] = sizeof(struct net_note),
+                                           [NET_LAST_CALL] = sizeof(struct net_last_call),
                                            [NET_ASK] = sizeof(struct net_ask),
                                            [NET_SHOWN] = sizeof(struct net_shown),
                                            [NET_BEAT] = 0};
