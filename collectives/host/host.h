@@ -92,7 +92,7 @@ struct host_last_call {
  */
 struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */
-    _Atomic uint32_t bell;                        /**< of the root: see host_join.c */
+    _Atomic uint32_t doorbell;                    /**< of the root: see host_join.c */
     alignas(HOST_LINE) _Atomic uint64_t consumed; /**< operations done with; HOST_GONE: left */
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are

@@ -151,7 +151,7 @@ static void wake_if_asleep(const struct host_comm *host, int rank)
 void coll_host_wake_rank(struct coll_comm *comm, int rank)
 {
     const struct host_comm *host = coll_host_of(comm);
-    atomic_store(&host->root_blocks[comm->rank]->bell, 1);
+    atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     wake_if_asleep(host, rank);
     if (host->tell)
         host->tell(comm);
@@ -160,7 +160,7 @@ void coll_host_wake_rank(struct coll_comm *comm, int rank)
 void coll_host_wake(struct coll_comm *comm)
 {
     const struct host_comm *host = coll_host_of(comm);
-    atomic_store(&host->root_blocks[comm->rank]->bell, 1);
+    atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     for (int rank = 0; rank < comm->world; rank++)
         wake_if_asleep(host, rank);
     if (host->tell)
@@ -172,7 +172,7 @@ void coll_host_sleep_begin(struct coll_comm *comm)
     const struct coll_comm *root = comm->comm_world->root;
     atomic_store(own_asleep(comm), 1);
     for (int rank = 0; rank < root->world; rank++)
-        atomic_load(&coll_host_of(root)->blocks[rank]->bell);
+        atomic_load(&coll_host_of(root)->blocks[rank]->doorbell);
 }
 
 void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns)

@@ -114,8 +114,8 @@ struct coll_net {
     uint64_t choose_by_ns;
     uint64_t timeout_ns; /**< of any wait */
     uint64_t tick_ns, stall_ns, next_tick_ns;
-    int epoll, bell;         /**< and what interrupts its wait: an eventfd */
-    _Atomic uint32_t kicked; /**< any thread: the bell rings */
+    int epoll, doorbell;     /**< and what interrupts its wait: an eventfd */
+    _Atomic uint32_t kicked; /**< any thread: the doorbell rings */
     _Atomic uint32_t phase;  /**< any thread: enum net_phase */
 };
 

@@ -75,7 +75,7 @@ static void end(struct coll_net *net, struct net_peer *peer, int failed)
     if (!coll_net_failure(net))
         report_death(net, peer, failed);
     // Who has noticed may be the rank's own thread: this one is to see to what comes of it.
-    eventfd_write(net->bell, 1);
+    eventfd_write(net->doorbell, 1);
 }
 
 static void report_silence(struct coll_net *net, const struct net_peer *peer)
@@ -172,7 +172,7 @@ static void hear(struct coll_net *net, const struct epoll_event *events, int cou
         int failed;
         uint64_t rung;
         if (events[i].data.u32 == UINT32_MAX) {
-            if (eventfd_read(net->bell, &rung) == 0)
+            if (eventfd_read(net->doorbell, &rung) == 0)
                 atomic_exchange(&net->kicked, 0); // sees what the last teller has stored before
             continue;
         }
@@ -186,7 +186,7 @@ static void hear(struct coll_net *net, const struct epoll_event *events, int cou
 static void wake(const struct coll_net *net)
 {
     struct host_block *own = net->group_slots[0].block;
-    atomic_store(&own->bell, 1);
+    atomic_store(&own->doorbell, 1);
     if (atomic_load(&own->asleep) != 0 && atomic_exchange(&own->asleep, 0) != 0)
         base_futex_wake(&own->asleep, INT_MAX, true);
 }
@@ -260,7 +260,7 @@ void coll_net_tell(struct coll_net *net)
         serve_all(net);
         pthread_mutex_unlock(&net->lock);
     } else if (atomic_exchange(&net->kicked, 1) == 0) {
-        eventfd_write(net->bell, 1);
+        eventfd_write(net->doorbell, 1);
     }
 }
 
@@ -341,13 +341,13 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
                          net->root->name, coll_net_bytes(net->root->world));
     memset(memory, 0, copies);
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
-    net->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (net->epoll < 0 || net->bell < 0)
+    net->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (net->epoll < 0 || net->doorbell < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: a descriptor",
                                net->root->name);
     for (int rank = 0; rank < net->root->world; rank++)
         init_peer(net, mesh, memory, rank);
-    return watch(net, net->bell, UINT32_MAX, error);
+    return watch(net, net->doorbell, UINT32_MAX, error);
 }
 
 zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
@@ -363,7 +363,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
                               .stall_ns = stall_ns,
                               .tick_ns = tick_of(stall_ns),
                               .epoll = -1,
-                              .bell = -1};
+                              .doorbell = -1};
     pthread_mutex_init(&made->lock, NULL);
     const zero_result result = init(made, mesh, error);
     if (result != ZERO_OK) {
@@ -419,7 +419,7 @@ zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct 
 void coll_net_stop(struct coll_net *net)
 {
     atomic_store(&net->phase, NET_LEAVING);
-    eventfd_write(net->bell, 1);
+    eventfd_write(net->doorbell, 1);
     pthread_join(net->thread, NULL);
 }
 
@@ -434,8 +434,8 @@ void coll_net_free(struct coll_net *net)
         }
     if (net->epoll >= 0)
         close(net->epoll);
-    if (net->bell >= 0)
-        close(net->bell);
+    if (net->doorbell >= 0)
+        close(net->doorbell);
     for (size_t group_slot = 0; group_slot < NET_GROUP_SLOTS; group_slot++)
         base_free(net->group_slots[group_slot].copies);
     coll_net_free_shows(net);
