@@ -148,9 +148,9 @@ struct host_comm {
     size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
     bool shared;                    /**< the ranks are processes, for futexes */
     bool joined;                    /**< the others count on this rank to leave */
-    void (*tell)(const struct coll_comm *comm); /**< sends what has changed in this rank's block to
-                                                     the others, who have copies; NULL: they see it.
-                                                     Any thread */
+    void (*send_changes)(const struct coll_comm *comm);  /**< sends what has changed in this rank's
+                                                      block to  the others, who have copies; NULL:
+                                                      they see it.  Any thread */
     struct host_group_slot group_slots[COLL_GROUPS_MAX]; /**< of a root */
 };
 
@@ -407,7 +407,7 @@ static inline struct host_comm *coll_host_of(const struct coll_comm *comm)
  */
 static inline int coll_host_index(const struct coll_comm *comm, int owner, int other)
 {
-    return coll_host_of(comm)->tell && owner != comm->rank ? 0 : other;
+    return coll_host_of(comm)->send_changes && owner != comm->rank ? 0 : other;
 }
 
 /** Whether this process can address a rank's memory. */

@@ -45,7 +45,7 @@ zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn a
     if (!host)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory", comm->name);
     comm->link = host;
-    host->tell = root->tell;
+    host->send_changes = root->send_changes;
     zero_result result = coll_host_init(host, comm, root->shared, error);
     if (result != ZERO_OK)
         return result;

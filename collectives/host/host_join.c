@@ -153,8 +153,8 @@ void coll_host_wake_rank(struct coll_comm *comm, int rank)
     const struct host_comm *host = coll_host_of(comm);
     atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     wake_if_asleep(host, rank);
-    if (host->tell)
-        host->tell(comm);
+    if (host->send_changes)
+        host->send_changes(comm);
 }
 
 void coll_host_wake(struct coll_comm *comm)
@@ -163,8 +163,8 @@ void coll_host_wake(struct coll_comm *comm)
     atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     for (int rank = 0; rank < comm->world; rank++)
         wake_if_asleep(host, rank);
-    if (host->tell)
-        host->tell(comm);
+    if (host->send_changes)
+        host->send_changes(comm);
 }
 
 void coll_host_sleep_begin(struct coll_comm *comm)

@@ -28,7 +28,7 @@ bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequenc
 static uint64_t told(const struct coll_comm *comm, int rank)
 {
     const struct host_comm *host = coll_host_of(comm);
-    return host->tell && rank != comm->rank
+    return host->send_changes && rank != comm->rank
                ? atomic_load_explicit(&host->blocks[rank]->told, memory_order_acquire)
                : HOST_GONE;
 }

@@ -6,7 +6,7 @@ struct host_place coll_host_place(const struct coll_comm *comm, const void *addr
 {
     size_t offset;
     const struct coll_arena *arena =
-        coll_host_of(comm)->tell ? NULL : coll_arena_of(comm, address, bytes, &offset);
+        coll_host_of(comm)->send_changes ? NULL : coll_arena_of(comm, address, bytes, &offset);
     if (!arena)
         return (struct host_place){(uint64_t)(uintptr_t)address, bytes, HOST_UNREGISTERED};
     return (struct host_place){offset, bytes, arena->id};

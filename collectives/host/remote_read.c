@@ -99,7 +99,7 @@ void coll_host_remote_read_free(struct host_comm *host, struct coll_comm *comm)
         return;
     if (remote_read->scratch)
         comm->comm_world->counters.memory_bytes -= coll_host_remote_read_bytes(comm->world);
-    if (host->tell && remote_read->bounces) { // else an arena has them
+    if (host->send_changes && remote_read->bounces) { // else an arena has them
         base_free(remote_read->bounces[comm->rank]);
         base_free(remote_read->bounces);
     }
@@ -192,7 +192,7 @@ static zero_result make_bounces(struct coll_comm *root, struct base_error *error
 zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
                                        struct base_error *error)
 {
-    const bool sent = coll_host_of(root)->tell != NULL;
+    const bool sent = coll_host_of(root)->send_changes != NULL;
     root->comm_world->unregistered_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
     if (allowed && !sent)
         return ZERO_OK;
@@ -219,7 +219,7 @@ static struct mailbox *mailbox_of(const struct coll_comm *root, int reader, int 
 
 bool coll_host_serve(struct coll_comm *root)
 {
-    if (!of(root) || !of(root)->bounces || coll_host_of(root)->tell)
+    if (!of(root) || !of(root)->bounces || coll_host_of(root)->send_changes)
         return false;
     bool served = false;
     for (int reader = 0; reader < root->world; reader++) {

@@ -63,7 +63,7 @@ void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
                      const char *message);
 
 /** Sends what has changed. *Local*, any thread, never waits. */
-void coll_net_tell(struct coll_net *net);
+void coll_net_send_changes(struct coll_net *net);
 
 /** A failure was returned: this rank's sources are not read from now on. *Local.* */
 void coll_net_withdraw(struct coll_net *net);

@@ -47,14 +47,14 @@ static void take_tail(struct coll_net *net, struct net_peer *peer)
 }
 
 /** Hears what is whole in the buffer. */
-static bool hear_buffer(struct coll_net *net, struct net_peer *peer)
+static bool rx_buffer(struct coll_net *net, struct net_peer *peer)
 {
     for (;;) {
         if (peer->tail > 0) {
             take_tail(net, peer);
             if (peer->tail_at < peer->tail)
                 return true;
-            coll_net_hear_tail(net, peer);
+            coll_net_rx_tail(net, peer);
             peer->tail = 0;
         }
         struct net_header header;
@@ -70,7 +70,7 @@ static bool hear_buffer(struct coll_net *net, struct net_peer *peer)
             return true;
         memcpy(&fixed, peer->in + peer->in_begin + sizeof header, bytes);
         peer->in_begin += sizeof header + bytes;
-        if (!coll_net_hear(net, peer, &header, &fixed))
+        if (!coll_net_rx(net, peer, &header, &fixed))
             return false;
     }
 }
@@ -111,7 +111,7 @@ bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
         if (got <= 0)
             return false;
         peer->heard = true;
-        if (!hear_buffer(net, peer)) {
+        if (!rx_buffer(net, peer)) {
             *failed = EPROTO;
             return false;
         }
@@ -167,7 +167,7 @@ bool coll_net_send(struct coll_net *net, struct net_peer *peer, int *failed)
     for (;;) {
         if (peer->out_begin == peer->out_end && peer->out_tail_bytes == 0) {
             peer->out_begin = peer->out_end = 0;
-            coll_net_collect(net, peer);
+            coll_net_tx_fill(net, peer);
             if (peer->out_end == 0)
                 return true;
         }

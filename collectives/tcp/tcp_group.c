@@ -76,7 +76,7 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
         coll_net_see_off(net, peer, 1 + group_slot);
     coll_host_group_meet(group, rank, copy);
     pthread_mutex_unlock(&net->lock);
-    coll_net_tell(net);
+    coll_net_send_changes(net);
 }
 
 /** Looks at a peer's block of a communicator no more. */
@@ -106,7 +106,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
         base_free(copies);
     }
     pthread_mutex_unlock(&net->lock);
-    coll_net_tell(net);
+    coll_net_send_changes(net);
 }
 
 /* ------------------------------------------------------------------ what peers still need */
@@ -170,7 +170,7 @@ static void retire(struct coll_net *net)
     for (int rank = 0; rank < net->root->world; rank++)
         net->peers[rank].retires = true;
     pthread_mutex_unlock(&net->lock);
-    coll_net_tell(net);
+    coll_net_send_changes(net);
 }
 
 void coll_net_linger(struct coll_net *net, uint64_t timeout_ns)

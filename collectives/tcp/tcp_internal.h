@@ -151,7 +151,7 @@ bool coll_net_send(struct coll_net *net, struct net_peer *peer, int *failed);
 /* ------------------------------------------------------------------ tcp_tx.c */
 
 /** Fills peer->out, which is empty, with what the peer was not told yet. */
-void coll_net_collect(struct coll_net *net, struct net_peer *peer);
+void coll_net_tx_fill(struct coll_net *net, struct net_peer *peer);
 
 /** Adds a frame without a tail. False: there is no room. */
 bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed);
@@ -161,9 +161,9 @@ bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed);
 /** Those that are left, without the lock. */
 void coll_net_free_shows(struct coll_net *net);
 
-bool coll_net_collect_shows(const struct coll_net *net, struct net_peer *peer);
-bool coll_net_hear_shown(const struct coll_net *net, const struct net_peer *peer,
-                         const struct net_shown *shown);
+bool coll_net_tx_shows(const struct coll_net *net, struct net_peer *peer);
+bool coll_net_rx_shown(const struct coll_net *net, const struct net_peer *peer,
+                       const struct net_shown *shown);
 
 /* ------------------------------------------------------------------ tcp_rx.c */
 
@@ -172,8 +172,8 @@ size_t coll_net_fixed_bytes(uint32_t type);
 
 /** Hears a header and its fixed part. False: it is nonsense. peer->tail says whether more is to
  * come. */
-bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
-                   const union net_fixed *fixed);
+bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                 const union net_fixed *fixed);
 
 /** A peer has left the communicator of a block of its own, or the root. */
 void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t group_slot);
@@ -182,7 +182,7 @@ void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, s
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);
 
 /** The tail is there. */
-void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer);
+void coll_net_rx_tail(struct coll_net *net, struct net_peer *peer);
 
 /* ------------------------------------------------------------------ tcp_group.c */
 

@@ -47,8 +47,8 @@ static void post(const struct net_peer *peer, uint32_t group_slot)
     atomic_store_explicit(&copy->posted, peer->sequence + 1, memory_order_release);
 }
 
-static bool hear_operation(struct coll_net *net, struct net_peer *peer,
-                           const struct net_header *header, const struct net_operation *operation)
+static bool rx_operation(struct coll_net *net, struct net_peer *peer,
+                         const struct net_header *header, const struct net_operation *operation)
 {
     const size_t tail = header->bytes - sizeof *operation;
     const struct net_seen *seen = &peer->seen[header->group_slot];
@@ -89,8 +89,8 @@ void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, s
         atomic_store(&copy->consumed, HOST_GONE);
 }
 
-static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
-                          const struct net_header *header, const struct net_counters *counters)
+static bool rx_counters(const struct coll_net *net, struct net_peer *peer,
+                        const struct net_header *header, const struct net_counters *counters)
 {
     const struct net_seen *seen = &peer->seen[header->group_slot];
     struct net_told *told = &peer->told[seen->group_slot];
@@ -116,8 +116,8 @@ static bool hear_counters(const struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-static bool hear_p2p_slot(struct coll_net *net, struct net_peer *peer,
-                          const struct net_header *header, const struct net_p2p_slot *p2p_slot)
+static bool rx_p2p_slot(struct coll_net *net, struct net_peer *peer,
+                        const struct net_header *header, const struct net_p2p_slot *p2p_slot)
 {
     const struct net_seen *seen = &peer->seen[header->group_slot];
     if (!seen->copy)
@@ -136,8 +136,8 @@ static bool hear_p2p_slot(struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-static bool hear_received(struct coll_net *net, struct net_peer *peer,
-                          const struct net_header *header, const struct net_received *received)
+static bool rx_received(struct coll_net *net, struct net_peer *peer,
+                        const struct net_header *header, const struct net_received *received)
 {
     const struct net_seen *seen = &peer->seen[header->group_slot];
     struct net_told *told = &peer->told[seen->group_slot];
@@ -152,7 +152,7 @@ static bool hear_received(struct coll_net *net, struct net_peer *peer,
 }
 
 /** As its owner writes it: odd before and even after. */
-static bool hear_last_call(const struct net_peer *peer, const struct net_last_call *heard)
+static bool rx_last_call(const struct net_peer *peer, const struct net_last_call *heard)
 {
     struct host_last_call *last_call = &peer->seen[0].copy->last_call;
     atomic_store_explicit(&last_call->stamp, heard->stamp | 1, memory_order_relaxed);
@@ -162,8 +162,8 @@ static bool hear_last_call(const struct net_peer *peer, const struct net_last_ca
     return heard->stamp % 2 == 0;
 }
 
-static bool hear_poison(struct coll_net *net, const struct net_peer *peer,
-                        const struct net_poison *poison)
+static bool rx_poison(struct coll_net *net, const struct net_peer *peer,
+                      const struct net_poison *poison)
 {
     char message[COLL_MESSAGE_BYTES];
     memcpy(message, poison->message, sizeof message);
@@ -201,8 +201,8 @@ static bool may_have(const struct net_group_slot *group_slot, const struct net_t
 }
 
 /** The piece is copied at once: what comes after it may be that the peer needs it no more. */
-static bool hear_ask(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
-                     const struct net_ask *ask)
+static bool rx_ask(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                   const struct net_ask *ask)
 {
     const struct net_told *told = &peer->told[header->group_slot];
     if (!told->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
@@ -217,8 +217,8 @@ static bool hear_ask(struct coll_net *net, struct net_peer *peer, const struct n
     return true;
 }
 
-static bool hear_meet(const struct coll_net *net, struct net_peer *peer,
-                      const struct net_header *header)
+static bool rx_meet(const struct coll_net *net, struct net_peer *peer,
+                    const struct net_header *header)
 {
     struct net_told *told = &peer->told[header->group_slot];
     const struct net_group_slot *group_slot = &net->group_slots[header->group_slot];
@@ -230,8 +230,8 @@ static bool hear_meet(const struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-static bool hear_gone(const struct coll_net *net, struct net_peer *peer,
-                      const struct net_header *header)
+static bool rx_gone(const struct coll_net *net, struct net_peer *peer,
+                    const struct net_header *header)
 {
     struct net_told *told = &peer->told[header->group_slot];
     if (!told->meets || !told->expected)
@@ -254,7 +254,7 @@ unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
     return copy ? copy->slots[peer->slot] : NULL;
 }
 
-void coll_net_hear_tail(struct coll_net *net, struct net_peer *peer)
+void coll_net_rx_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
         coll_host_finish_read(net->root, peer->rank, true);
@@ -274,8 +274,8 @@ static bool is_about_sender(uint32_t type)
            type == NET_RECEIVED;
 }
 
-bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
-                   const union net_fixed *fixed)
+bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
+                 const union net_fixed *fixed)
 {
     const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
     if (header->group_slot >= NET_GROUP_SLOTS || peer->left ||
@@ -287,27 +287,27 @@ bool coll_net_hear(struct coll_net *net, struct net_peer *peer, const struct net
     peer->tail_at = 0;
     switch ((enum net_type)header->type) {
     case NET_OPERATION:
-        return hear_operation(net, peer, header, &fixed->operation);
+        return rx_operation(net, peer, header, &fixed->operation);
     case NET_COUNTERS:
-        return hear_counters(net, peer, header, &fixed->counters);
+        return rx_counters(net, peer, header, &fixed->counters);
     case NET_P2P_SLOT:
-        return hear_p2p_slot(net, peer, header, &fixed->p2p_slot);
+        return rx_p2p_slot(net, peer, header, &fixed->p2p_slot);
     case NET_RECEIVED:
-        return hear_received(net, peer, header, &fixed->received);
+        return rx_received(net, peer, header, &fixed->received);
     case NET_LAST_CALL:
-        return hear_last_call(peer, &fixed->last_call);
+        return rx_last_call(peer, &fixed->last_call);
     case NET_POISON:
-        return hear_poison(net, peer, &fixed->poison);
+        return rx_poison(net, peer, &fixed->poison);
     case NET_ASK:
-        return hear_ask(net, peer, header, &fixed->ask);
+        return rx_ask(net, peer, header, &fixed->ask);
     case NET_PIECE:
         return tail > 0 && coll_host_read_target(net->root, peer->rank, tail) != NULL;
     case NET_MEET:
-        return hear_meet(net, peer, header);
+        return rx_meet(net, peer, header);
     case NET_GONE:
-        return hear_gone(net, peer, header);
+        return rx_gone(net, peer, header);
     case NET_SHOWN:
-        return coll_net_hear_shown(net, peer, &fixed->shown);
+        return coll_net_rx_shown(net, peer, &fixed->shown);
     case NET_BEAT:
         return true;
     case NET_TYPES:

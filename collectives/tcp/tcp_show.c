@@ -94,10 +94,10 @@ void coll_net_show(struct coll_net *net, const struct coll_arena *arena)
         show->versions[part]++;
     }
     pthread_mutex_unlock(&net->lock);
-    coll_net_tell(net);
+    coll_net_send_changes(net);
 }
 
-bool coll_net_collect_shows(const struct coll_net *net, struct net_peer *peer)
+bool coll_net_tx_shows(const struct coll_net *net, struct net_peer *peer)
 {
     for (struct net_show *show = net->shows; show; show = show->next) {
         uint32_t *told = show->told + (size_t)peer->rank * show->parts;
@@ -114,8 +114,8 @@ bool coll_net_collect_shows(const struct coll_net *net, struct net_peer *peer)
     return true;
 }
 
-bool coll_net_hear_shown(const struct coll_net *net, const struct net_peer *peer,
-                         const struct net_shown *shown)
+bool coll_net_rx_shown(const struct coll_net *net, const struct net_peer *peer,
+                       const struct net_shown *shown)
 {
     const struct net_show *show = net->shows;
     while (show && show->arena->id != shown->arena)

@@ -166,7 +166,7 @@ static void serve_all(struct coll_net *net)
 }
 
 /** Hears whoever has something to say. */
-static void hear(struct coll_net *net, const struct epoll_event *events, int count)
+static void rx_events(struct coll_net *net, const struct epoll_event *events, int count)
 {
     for (int i = 0; i < count; i++) {
         int failed;
@@ -236,7 +236,7 @@ static void *run(void *argument)
     prctl(PR_SET_NAME, "zero-net");
     for (;;) {
         pthread_mutex_lock(&net->lock);
-        hear(net, events, count);
+        rx_events(net, events, count);
         const uint64_t tick_ns = until_tick(net);
         serve_all(net);
         int timeout_ms = wait_ms(tick_ns, coll_net_settle(net));
@@ -252,7 +252,7 @@ static void *run(void *argument)
     }
 }
 
-void coll_net_tell(struct coll_net *net)
+void coll_net_send_changes(struct coll_net *net)
 {
     // Who has something to tell does so by itself, unless another thread is at it: that may have
     // passed what has changed, and is to begin anew.

@@ -74,7 +74,7 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
 }
 
 /** What this rank has posted, and then how far it is; a group's or the root's. */
-static bool collect_group_slot(const struct coll_net *net, struct net_peer *peer, size_t number)
+static bool tx_group_slot(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
     const struct net_group_slot *group_slot = &net->group_slots[number];
     struct net_told *told = &peer->told[number];
@@ -111,13 +111,13 @@ static bool collect_group_slot(const struct coll_net *net, struct net_peer *peer
     return true;
 }
 
-static bool collect_group_slots(const struct coll_net *net, struct net_peer *peer)
+static bool tx_group_slots(const struct coll_net *net, struct net_peer *peer)
 {
     for (size_t number = 0; number < peer->group_slots; number++) {
         struct net_told *told = &peer->told[number];
         if (!told->meets)
             continue;
-        const bool all = collect_group_slot(net, peer, number);
+        const bool all = tx_group_slot(net, peer, number);
         if (told->copy && told->peer_consumed != HOST_GONE)
             atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
         if (!all)
@@ -129,7 +129,7 @@ static bool collect_group_slots(const struct coll_net *net, struct net_peer *pee
 /* ------------------------------------------------------------------ the rest */
 
 /** Tells a peer of group slots of its own, and forgets that it is to. */
-static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *group_slots)
+static bool tx_marks(struct net_peer *peer, enum net_type type, uint64_t *group_slots)
 {
     for (size_t group_slot = 0; *group_slots != 0 && group_slot < COLL_GROUPS_MAX; group_slot++) {
         const uint64_t bit = UINT64_C(1) << group_slot;
@@ -143,7 +143,7 @@ static bool collect_marks(struct net_peer *peer, enum net_type type, uint64_t *g
 }
 
 /** Tells what this rank has called last, if it is not about to say so. */
-static bool collect_last_call(const struct coll_net *net, struct net_peer *peer)
+static bool tx_last_call(const struct coll_net *net, struct net_peer *peer)
 {
     const struct host_last_call *last_call = &net->group_slots[0].block->last_call;
     struct net_last_call copy = {.stamp =
@@ -162,7 +162,7 @@ static bool collect_last_call(const struct coll_net *net, struct net_peer *peer)
 
 /** Tells that this rank, about to leave, reads nothing more of anybody: two that wait for each
  * other to have read would do so in vain. */
-static bool collect_retirement(struct net_peer *peer)
+static bool tx_retirement(struct net_peer *peer)
 {
     if (peer->retires && !put(peer, NET_GONE, 0, NULL, 0))
         return false;
@@ -170,7 +170,7 @@ static bool collect_retirement(struct net_peer *peer)
     return true;
 }
 
-static bool collect_poison(struct coll_net *net, struct net_peer *peer)
+static bool tx_poison(struct coll_net *net, struct net_peer *peer)
 {
     const struct net_failure *failure = peer->poisoned ? NULL : coll_net_failure(net);
     if (!failure)
@@ -182,7 +182,7 @@ static bool collect_poison(struct coll_net *net, struct net_peer *peer)
 }
 
 /** Asks for a piece. A read request that was taken is told at once: there is room for it. */
-static bool collect_read_request(const struct coll_net *net, struct net_peer *peer)
+static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
 {
     struct host_read_request wanted;
     size_t group_slot = 0;
@@ -201,7 +201,7 @@ static bool collect_read_request(const struct coll_net *net, struct net_peer *pe
     return put(peer, NET_ASK, group_slot, &ask, 0);
 }
 
-static bool collect_end(const struct coll_net *net, struct net_peer *peer)
+static bool tx_end(const struct coll_net *net, struct net_peer *peer)
 {
     if (atomic_load(&net->group_slots[0].block->consumed) != HOST_GONE)
         return true;
@@ -210,21 +210,21 @@ static bool collect_end(const struct coll_net *net, struct net_peer *peer)
     return peer->done;
 }
 
-void coll_net_collect(struct coll_net *net, struct net_peer *peer)
+void coll_net_tx_fill(struct coll_net *net, struct net_peer *peer)
 {
     if (!net_listens(peer))
         return;
-    if (!collect_last_call(net, peer) || !collect_marks(peer, NET_MEET, &peer->meets) ||
-        !collect_group_slots(net, peer) || !coll_net_collect_shows(net, peer) ||
-        !collect_marks(peer, NET_GONE, &peer->goes) || !collect_retirement(peer) ||
-        !collect_poison(net, peer) || !collect_read_request(net, peer))
+    if (!tx_last_call(net, peer) || !tx_marks(peer, NET_MEET, &peer->meets) ||
+        !tx_group_slots(net, peer) || !coll_net_tx_shows(net, peer) ||
+        !tx_marks(peer, NET_GONE, &peer->goes) || !tx_retirement(peer) || !tx_poison(net, peer) ||
+        !tx_read_request(net, peer))
         return;
     if (peer->piece > 0 && !put_tail(peer, NET_PIECE, 0, NULL, peer->bytes, peer->piece))
         return;
     if (peer->beat && !put(peer, NET_BEAT, 0, NULL, 0))
         return;
     peer->beat = false;
-    collect_end(net, peer);
+    tx_end(net, peer);
 }
 
 void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,

@@ -88,10 +88,10 @@ static void tcp_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 
 /* ------------------------------------------------------------------ life */
 
-static void tell(const struct coll_comm *comm)
+static void send_changes(const struct coll_comm *comm)
 {
     if (of(comm)->net)
-        coll_net_tell(of(comm)->net);
+        coll_net_send_changes(of(comm)->net);
 }
 
 static size_t tcp_memory(int world)
@@ -162,7 +162,7 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
     comm->link = tcp;
     tcp->process = getpid();
-    tcp->host.tell = tell;
+    tcp->host.send_changes = send_changes;
     void *block = NULL;
     zero_result result = coll_host_init(&tcp->host, comm, true, error);
     if (result == ZERO_OK)
@@ -222,7 +222,7 @@ static void tcp_sleep_begin(struct coll_comm *comm)
 {
     // What this rank has called last, a receive perhaps, is told while it waits.
     coll_host_sleep_begin(comm);
-    coll_net_tell(of(comm)->net);
+    coll_net_send_changes(of(comm)->net);
 }
 
 /* ------------------------------------------------------------------ groups */
