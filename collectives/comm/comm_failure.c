@@ -42,8 +42,8 @@ zero_result coll_stop(struct coll_comm *comm)
 {
     const zero_result result = coll_failed(comm);
     if (result != ZERO_OK) {
-        if (!comm->comm_world->stopped && comm->transport->withdraw)
-            comm->transport->withdraw(comm->comm_world->root);
+        if (!comm->comm_world->stopped && comm->transport->revoke)
+            comm->transport->revoke(comm->comm_world->root);
         comm->comm_world->stopped = true;
         for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
             each->queue = each->messages = (struct coll_queue){NULL, NULL};

@@ -107,7 +107,7 @@ struct host_block {
     alignas(HOST_LINE) struct coll_poison poison;   /**< rank 0's of the root is the comm world's */
     alignas(HOST_LINE) cpu_set_t cpus;              /**< where the owner may run */
     int allowed_cpus;                               /**< how many of them it can keep busy */
-    _Atomic uint64_t told; /**< of a copy: operations of this rank that its owner was sent */
+    _Atomic uint64_t sent; /**< of a copy: operations of this rank that its owner was sent */
     struct host_descriptor ring[HOST_RING];
     alignas(4096) unsigned char slots[COLL_SMALL_SLOTS][COLL_SMALL_BYTES];
     struct host_p2p_queue p2p_queues[]; /**< of every rank; behind it HOST_TABLES tables of `world`

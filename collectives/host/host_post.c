@@ -25,11 +25,11 @@ bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequenc
 
 /** How many operations of this rank another one knows of, at most all. A rank that needs nothing of
  * this one may have consumed more. */
-static uint64_t told(const struct coll_comm *comm, int rank)
+static uint64_t sent(const struct coll_comm *comm, int rank)
 {
     const struct host_comm *host = coll_host_of(comm);
     return host->send_changes && rank != comm->rank
-               ? atomic_load_explicit(&host->blocks[rank]->told, memory_order_acquire)
+               ? atomic_load_explicit(&host->blocks[rank]->sent, memory_order_acquire)
                : HOST_GONE;
 }
 
@@ -43,7 +43,7 @@ bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request 
             return false;
     }
     return sequence < HOST_RING || (coll_host_consumed(comm, rank, sequence - HOST_RING) &&
-                                    told(comm, rank) > sequence - HOST_RING);
+                                    sent(comm, rank) > sequence - HOST_RING);
 }
 
 /** Whether the next all-to-all finds a table. */
@@ -66,7 +66,7 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
     for (int rank = 0; rank < comm->world; rank++) {
         const uint64_t consumed =
             atomic_load_explicit(&host->blocks[rank]->consumed, memory_order_acquire);
-        const uint64_t known = told(comm, rank); // another thread counts on
+        const uint64_t known = sent(comm, rank); // another thread counts on
         least = consumed < least ? consumed : least;
         least = known < least ? known : least;
     }

@@ -66,11 +66,11 @@ void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
 void coll_net_send_changes(struct coll_net *net);
 
 /** A failure was returned: this rank's sources are not read from now on. *Local.* */
-void coll_net_withdraw(struct coll_net *net);
+void coll_net_revoke(struct coll_net *net);
 
 /** This rank is about to leave and reads nothing more of the others'. Waits until no living rank
  * needs anything of its own sources, at most timeout_ns; not at all after a failure. *Local.* */
-void coll_net_linger(struct coll_net *net, uint64_t timeout_ns);
+void coll_net_drain(struct coll_net *net, uint64_t timeout_ns);
 
 /** This rank has left: ends the thread, which first sends what is to be sent, and waits until the
  * others' systems have it: for the stall at most, without one for 30 s, after a failure for 3 s,

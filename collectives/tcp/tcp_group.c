@@ -46,10 +46,10 @@ zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group
                                                                .copies = copies};
     // A group that was given up, as not all could make their part, has left its ranks there.
     for (int rank = 0; rank < net->root->world; rank++)
-        net->peers[rank].told[1 + group_slot] = (struct net_told){0};
+        net->peers[rank].sent[1 + group_slot] = (struct net_sent){0};
     for (int rank = 0; rank < group->world; rank++)
-        net->peers[group->root_ranks[rank]].told[1 + group_slot] =
-            (struct net_told){.expected = rank != group->rank, .index = rank};
+        net->peers[group->root_ranks[rank]].sent[1 + group_slot] =
+            (struct net_sent){.expected = rank != group->rank, .index = rank};
     pthread_mutex_unlock(&net->lock);
     return ZERO_OK;
 }
@@ -62,18 +62,18 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
     unsigned char *copies = net->group_slots[own].copies;
     struct host_block *copy =
         (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
-    if (peer->seen[1 + group_slot].copy) {
+    if (peer->blocks[1 + group_slot].copy) {
         char message[COLL_MESSAGE_BYTES];
         snprintf(message, sizeof message,
                  "rank %d says that its part of a group is number %zu, which is another group's",
                  peer->rank, group_slot);
         coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
     }
-    peer->seen[1 + group_slot] = (struct net_seen){.copy = copy, .group_slot = own};
-    peer->told[own].copy = copy;
+    peer->blocks[1 + group_slot] = (struct net_peer_block){.copy = copy, .group_slot = own};
+    peer->sent[own].copy = copy;
     peer->meets |= UINT64_C(1) << group_slot;
     if (peer->left)
-        coll_net_see_off(net, peer, 1 + group_slot);
+        coll_net_peer_left(net, peer, 1 + group_slot);
     coll_host_group_meet(group, rank, copy);
     pthread_mutex_unlock(&net->lock);
     coll_net_send_changes(net);
@@ -82,11 +82,11 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
 /** Looks at a peer's block of a communicator no more. */
 static void turn_away(struct net_peer *peer, int own)
 {
-    peer->told[own].copy = NULL;
+    peer->sent[own].copy = NULL;
     for (size_t group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++) {
-        if (peer->seen[group_slot].group_slot != own || !peer->seen[group_slot].copy)
+        if (peer->blocks[group_slot].group_slot != own || !peer->blocks[group_slot].copy)
             continue;
-        peer->seen[group_slot].copy = NULL;
+        peer->blocks[group_slot].copy = NULL;
         peer->goes |= UINT64_C(1) << (group_slot - 1);
     }
 }
@@ -111,7 +111,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
 
 /* ------------------------------------------------------------------ what peers still need */
 
-bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_told *told,
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
                     const struct host_descriptor *posted)
 {
     const struct coll_signature *signature = &posted->signature;
@@ -126,7 +126,7 @@ bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_to
         return group_slot->rank == signature->root;
     case COLL_ALL_TO_ALL:
         return coll_host_table(group_slot->block, group_slot->world,
-                               posted->target.at % HOST_TABLES)[told->index]
+                               posted->target.at % HOST_TABLES)[sent->index]
                    .count > 0;
     default:
         return false;
@@ -137,19 +137,19 @@ bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_to
 static bool needs(const struct coll_net *net, const struct net_peer *peer, size_t number)
 {
     const struct net_group_slot *group_slot = &net->group_slots[number];
-    const struct net_told *told = &peer->told[number];
-    if (!told->expected)
+    const struct net_sent *sent = &peer->sent[number];
+    if (!sent->expected)
         return false;
     const uint64_t posted = atomic_load(&group_slot->block->posted);
-    const uint64_t p2p_posted = atomic_load(&group_slot->block->p2p_queues[told->index].posted);
-    if (!told->meets)
+    const uint64_t p2p_posted = atomic_load(&group_slot->block->p2p_queues[sent->index].posted);
+    if (!sent->meets)
         return posted > 0 || p2p_posted > 0;
     const uint64_t kept = posted > HOST_RING ? posted - HOST_RING : 0;
-    uint64_t sequence = told->peer_consumed > kept ? told->peer_consumed : kept;
+    uint64_t sequence = sent->peer_consumed > kept ? sent->peer_consumed : kept;
     for (; sequence < posted; sequence++)
-        if (coll_net_reads(group_slot, told, &group_slot->block->ring[sequence % HOST_RING]))
+        if (coll_net_reads(group_slot, sent, &group_slot->block->ring[sequence % HOST_RING]))
             return true;
-    return p2p_posted > told->peer_received;
+    return p2p_posted > sent->peer_received;
 }
 
 static bool anyone_needs(const struct coll_net *net)
@@ -173,7 +173,7 @@ static void retire(struct coll_net *net)
     coll_net_send_changes(net);
 }
 
-void coll_net_linger(struct coll_net *net, uint64_t timeout_ns)
+void coll_net_drain(struct coll_net *net, uint64_t timeout_ns)
 {
     const uint64_t most_ns = UINT64_C(10000000);
     struct coll_clock clock = {0};

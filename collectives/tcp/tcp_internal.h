@@ -29,7 +29,7 @@ struct net_group_slot {
 };
 
 /** What a peer was told of one of this rank's blocks. */
-struct net_told {
+struct net_sent {
     bool expected;           /**< it is one of the block's ranks and not gone */
     bool meets;              /**< and looks at it */
     int index;               /**< its rank there */
@@ -39,7 +39,7 @@ struct net_told {
 };
 
 /** What this rank has of one of a peer's blocks. */
-struct net_seen {
+struct net_peer_block {
     struct host_block *copy; /**< NULL: it does not look at it (any more) */
     int group_slot;          /**< this rank's block in the same communicator; -1: it never did */
 };
@@ -50,7 +50,7 @@ struct net_show {
     size_t parts;         /**< that it has here */
     unsigned char *bytes; /**< what this rank shows, */
     uint32_t *versions;   /**< of every part, */
-    uint32_t *told;       /**< and of every rank and part what it was sent */
+    uint32_t *sent;       /**< and of every rank and part what it was sent */
     struct net_show *next;
 };
 
@@ -72,8 +72,8 @@ struct net_peer {
     bool confirmed;          /**< whether it has told of one itself */
     bool polled;             /**< its socket is watched for room */
     size_t group_slots;      /**< that it has met are below this number */
-    struct net_told told[NET_GROUP_SLOTS];
-    struct net_seen seen[NET_GROUP_SLOTS];
+    struct net_sent sent[NET_GROUP_SLOTS];
+    struct net_peer_block blocks[NET_GROUP_SLOTS];
     size_t piece;         /**< bytes of the piece that it is to get; 0: none */
     unsigned char *bytes; /**< that */
 
@@ -176,7 +176,7 @@ bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_h
                  const union net_fixed *fixed);
 
 /** A peer has left the communicator of a block of its own, or the root. */
-void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t group_slot);
+void coll_net_peer_left(const struct coll_net *net, const struct net_peer *peer, size_t group_slot);
 
 /** Where the tail of peer->open belongs; NULL: nowhere. */
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);
@@ -191,10 +191,10 @@ size_t coll_net_copy_bytes(void);
 
 /** Whether a peer reads what this rank has posted in a block for an operation, but for what was
  * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
- * not show in what was posted. Such a peer may make this rank linger until it has made the call;
- * and the source may be gone before it has, so that it asks for nothing is the one thing that is
- * believed of a peer. */
-bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_told *told,
+ * not show in what was posted. Such a peer may keep this rank from closing until it has made the
+ * call; and the source may be gone before it has, so that it asks for nothing is the one thing that
+ * is believed of a peer. */
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
                     const struct host_descriptor *posted);
 
 #endif

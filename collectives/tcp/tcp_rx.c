@@ -39,7 +39,7 @@ static bool tail_fits(const struct net_operation *operation, size_t tail)
 /** An operation is there with its tail: from now on its peer has posted it. */
 static void post(const struct net_peer *peer, uint32_t group_slot)
 {
-    struct host_block *copy = peer->seen[group_slot].copy;
+    struct host_block *copy = peer->blocks[group_slot].copy;
     if (!copy)
         return;
     atomic_store_explicit(&copy->ring[peer->sequence % HOST_RING].posted, peer->sequence + 1,
@@ -51,19 +51,19 @@ static bool rx_operation(struct coll_net *net, struct net_peer *peer,
                          const struct net_header *header, const struct net_operation *operation)
 {
     const size_t tail = header->bytes - sizeof *operation;
-    const struct net_seen *seen = &peer->seen[header->group_slot];
+    const struct net_peer_block *peer_block = &peer->blocks[header->group_slot];
     const uint64_t sequence = operation->sequence;
     if (!tail_fits(operation, tail))
         return false;
     peer->sequence = sequence;
     peer->slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
-    if (!seen->copy)
+    if (!peer_block->copy)
         return true;
-    const struct host_block *own = net->group_slots[seen->group_slot].block;
-    if (sequence != atomic_load(&seen->copy->posted) ||
+    const struct host_block *own = net->group_slots[peer_block->group_slot].block;
+    if (sequence != atomic_load(&peer_block->copy->posted) ||
         (sequence >= HOST_RING && atomic_load(&own->consumed) <= sequence - HOST_RING))
         return false;
-    struct host_descriptor *posted = &seen->copy->ring[sequence % HOST_RING];
+    struct host_descriptor *posted = &peer_block->copy->ring[sequence % HOST_RING];
     posted->history = operation->history;
     posted->source = elsewhere(&operation->source);
     posted->target = elsewhere(&operation->target);
@@ -71,19 +71,19 @@ static bool rx_operation(struct coll_net *net, struct net_peer *peer,
     coll_signature_end(&posted->signature);
     memcpy(posted->bytes, operation->bytes, sizeof posted->bytes);
     if (operation->signature.kind == COLL_ALL_TO_ALL)
-        *coll_host_table(seen->copy, 1, operation->target.at % HOST_TABLES) = operation->sent;
+        *coll_host_table(peer_block->copy, 1, operation->target.at % HOST_TABLES) = operation->sent;
     if (tail == 0)
         post(peer, header->group_slot);
     return true;
 }
 
-void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, size_t group_slot)
+void coll_net_peer_left(const struct coll_net *net, const struct net_peer *peer, size_t group_slot)
 {
-    struct host_block *copy = peer->seen[group_slot].copy;
+    struct host_block *copy = peer->blocks[group_slot].copy;
     if (!copy)
         return;
     // Nothing more is sent about this communicator that it would look at.
-    atomic_store_explicit(&copy->told, HOST_GONE, memory_order_release);
+    atomic_store_explicit(&copy->sent, HOST_GONE, memory_order_release);
     // Who leaves because of a failure is not to be seen to before the failure is.
     if (net->chosen.result == 0)
         atomic_store(&copy->consumed, HOST_GONE);
@@ -92,39 +92,40 @@ void coll_net_see_off(const struct coll_net *net, const struct net_peer *peer, s
 static bool rx_counters(const struct coll_net *net, struct net_peer *peer,
                         const struct net_header *header, const struct net_counters *counters)
 {
-    const struct net_seen *seen = &peer->seen[header->group_slot];
-    struct net_told *told = &peer->told[seen->group_slot];
+    const struct net_peer_block *peer_block = &peer->blocks[header->group_slot];
+    struct net_sent *sent = &peer->sent[peer_block->group_slot];
     const bool gone = counters->consumed == HOST_GONE;
     // A peer counts nothing of a communicator that it has not met: this is of the one before.
-    if (told->meets && counters->consumed < told->peer_consumed)
+    if (sent->meets && counters->consumed < sent->peer_consumed)
         return false;
-    if (told->meets)
-        told->peer_consumed = counters->consumed;
+    if (sent->meets)
+        sent->peer_consumed = counters->consumed;
     peer->left |= gone && header->group_slot == 0;
-    if (!seen->copy)
+    if (!peer_block->copy)
         return true;
-    if ((!gone && counters->consumed > atomic_load(&seen->copy->posted)) ||
-        counters->written < atomic_load(&seen->copy->written))
+    if ((!gone && counters->consumed > atomic_load(&peer_block->copy->posted)) ||
+        counters->written < atomic_load(&peer_block->copy->written))
         return false;
-    atomic_store_explicit(&seen->copy->written, counters->written, memory_order_release);
+    atomic_store_explicit(&peer_block->copy->written, counters->written, memory_order_release);
     if (!gone)
-        atomic_store(&seen->copy->consumed, counters->consumed);
+        atomic_store(&peer_block->copy->consumed, counters->consumed);
     // From who leaves the root nothing comes of groups any more, of which it may have said nothing.
     const size_t last = peer->left ? NET_GROUP_SLOTS - 1 : header->group_slot;
     for (size_t group_slot = header->group_slot; gone && group_slot <= last; group_slot++)
-        coll_net_see_off(net, peer, group_slot);
+        coll_net_peer_left(net, peer, group_slot);
     return true;
 }
 
 static bool rx_p2p_slot(struct coll_net *net, struct net_peer *peer,
                         const struct net_header *header, const struct net_p2p_slot *p2p_slot)
 {
-    const struct net_seen *seen = &peer->seen[header->group_slot];
-    if (!seen->copy)
+    const struct net_peer_block *peer_block = &peer->blocks[header->group_slot];
+    if (!peer_block->copy)
         return true;
     const struct host_p2p_queue *own =
-        &net->group_slots[seen->group_slot].block->p2p_queues[peer->told[seen->group_slot].index];
-    struct host_p2p_queue *p2p_queue = &seen->copy->p2p_queues[0];
+        &net->group_slots[peer_block->group_slot]
+             .block->p2p_queues[peer->sent[peer_block->group_slot].index];
+    struct host_p2p_queue *p2p_queue = &peer_block->copy->p2p_queues[0];
     if (p2p_slot->number != atomic_load(&p2p_queue->posted) ||
         p2p_slot->number - atomic_load(&own->received) >= HOST_P2P_SLOTS)
         return false;
@@ -139,22 +140,22 @@ static bool rx_p2p_slot(struct coll_net *net, struct net_peer *peer,
 static bool rx_received(struct coll_net *net, struct net_peer *peer,
                         const struct net_header *header, const struct net_received *received)
 {
-    const struct net_seen *seen = &peer->seen[header->group_slot];
-    struct net_told *told = &peer->told[seen->group_slot];
-    const struct host_block *own = net->group_slots[seen->group_slot].block;
-    if (received->received < told->peer_received ||
-        (own && received->received > atomic_load(&own->p2p_queues[told->index].posted)))
+    const struct net_peer_block *peer_block = &peer->blocks[header->group_slot];
+    struct net_sent *sent = &peer->sent[peer_block->group_slot];
+    const struct host_block *own = net->group_slots[peer_block->group_slot].block;
+    if (received->received < sent->peer_received ||
+        (own && received->received > atomic_load(&own->p2p_queues[sent->index].posted)))
         return false;
-    told->peer_received = received->received;
-    if (seen->copy)
-        atomic_store(&seen->copy->p2p_queues[0].received, received->received);
+    sent->peer_received = received->received;
+    if (peer_block->copy)
+        atomic_store(&peer_block->copy->p2p_queues[0].received, received->received);
     return true;
 }
 
 /** As its owner writes it: odd before and even after. */
 static bool rx_last_call(const struct net_peer *peer, const struct net_last_call *heard)
 {
-    struct host_last_call *last_call = &peer->seen[0].copy->last_call;
+    struct host_last_call *last_call = &peer->blocks[0].copy->last_call;
     atomic_store_explicit(&last_call->stamp, heard->stamp | 1, memory_order_relaxed);
     for (size_t i = 0; i < HOST_LAST_CALL_WORDS; i++)
         atomic_store_explicit(&last_call->words[i], heard->words[i], memory_order_release);
@@ -184,19 +185,19 @@ static bool lies_in(const struct host_place *place, const struct net_ask *ask)
 }
 
 /** Whether a peer may have these bytes: this rank has posted them, and waits for it. */
-static bool may_have(const struct net_group_slot *group_slot, const struct net_told *told,
+static bool may_have(const struct net_group_slot *group_slot, const struct net_sent *sent,
                      const struct net_ask *ask)
 {
     if (ask->message) {
-        const struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[told->index];
+        const struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[sent->index];
         const uint64_t posted = atomic_load(&p2p_queue->posted);
         return ask->sequence < posted && posted - ask->sequence <= HOST_P2P_SLOTS &&
                lies_in(&p2p_queue->slots[ask->sequence % HOST_P2P_SLOTS].source, ask);
     }
     const struct host_descriptor *posted = &group_slot->block->ring[ask->sequence % HOST_RING];
-    return ask->sequence >= told->peer_consumed &&
+    return ask->sequence >= sent->peer_consumed &&
            atomic_load(&posted->posted) == ask->sequence + 1 &&
-           coll_net_reads(group_slot, told, posted) &&
+           coll_net_reads(group_slot, sent, posted) &&
            (lies_in(&posted->source, ask) || lies_in(&posted->target, ask));
 }
 
@@ -204,12 +205,12 @@ static bool may_have(const struct net_group_slot *group_slot, const struct net_t
 static bool rx_ask(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
                    const struct net_ask *ask)
 {
-    const struct net_told *told = &peer->told[header->group_slot];
-    if (!told->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
+    const struct net_sent *sent = &peer->sent[header->group_slot];
+    if (!sent->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
         return false;
-    if (!may_have(&net->group_slots[header->group_slot], told, ask))
+    if (!may_have(&net->group_slots[header->group_slot], sent, ask))
         return false;
-    // After a failure the program may have taken its memory back: coll_net_withdraw().
+    // After a failure the program may have taken its memory back: coll_net_revoke().
     if (coll_failed(net->root) != ZERO_OK)
         return true;
     memcpy(peer->bytes, (const void *)(uintptr_t)ask->address, ask->bytes);
@@ -220,11 +221,11 @@ static bool rx_ask(struct coll_net *net, struct net_peer *peer, const struct net
 static bool rx_meet(const struct coll_net *net, struct net_peer *peer,
                     const struct net_header *header)
 {
-    struct net_told *told = &peer->told[header->group_slot];
+    struct net_sent *sent = &peer->sent[header->group_slot];
     const struct net_group_slot *group_slot = &net->group_slots[header->group_slot];
-    if (header->group_slot == 0 || !group_slot->block || !told->expected || told->meets)
+    if (header->group_slot == 0 || !group_slot->block || !sent->expected || sent->meets)
         return false;
-    told->meets = true;
+    sent->meets = true;
     if (peer->group_slots <= header->group_slot)
         peer->group_slots = header->group_slot + 1U;
     return true;
@@ -233,13 +234,13 @@ static bool rx_meet(const struct coll_net *net, struct net_peer *peer,
 static bool rx_gone(const struct coll_net *net, struct net_peer *peer,
                     const struct net_header *header)
 {
-    struct net_told *told = &peer->told[header->group_slot];
-    if (!told->meets || !told->expected)
+    struct net_sent *sent = &peer->sent[header->group_slot];
+    if (!sent->meets || !sent->expected)
         return false;
-    told->expected = false;
+    sent->expected = false;
     if (header->group_slot == 0) // it is told of the rest, and leaves later
         return true;
-    told->meets = false;
+    sent->meets = false;
     atomic_fetch_add(&net->group_slots[header->group_slot].block->gone, 1);
     return true;
 }
@@ -250,7 +251,7 @@ unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
     if (peer->open.type == NET_PIECE)
         return coll_host_read_target(net->root, peer->rank, peer->tail);
-    struct host_block *copy = peer->seen[peer->open.group_slot].copy;
+    struct host_block *copy = peer->blocks[peer->open.group_slot].copy;
     return copy ? copy->slots[peer->slot] : NULL;
 }
 
@@ -280,7 +281,7 @@ bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_h
     const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
     if (header->group_slot >= NET_GROUP_SLOTS || peer->left ||
         (tail > 0 && !has_tail(header->type)) ||
-        (is_about_sender(header->type) && peer->seen[header->group_slot].group_slot < 0))
+        (is_about_sender(header->type) && peer->blocks[header->group_slot].group_slot < 0))
         return false;
     peer->open = *header;
     peer->tail = tail;

@@ -27,7 +27,7 @@ static void free_show(struct net_show *show)
         return;
     base_free(show->bytes);
     base_free(show->versions);
-    base_free(show->told);
+    base_free(show->sent);
     base_free(show);
 }
 
@@ -42,8 +42,8 @@ zero_result coll_net_show_prepare(struct coll_net *net, const struct coll_arena 
                                   .parts = parts,
                                   .bytes = base_calloc(parts + 1, NET_PART),
                                   .versions = base_calloc(parts + 1, sizeof *show->versions),
-                                  .told = base_calloc(world * (parts + 1), sizeof *show->told)};
-    if (!show || !show->bytes || !show->versions || !show->told) {
+                                  .sent = base_calloc(world * (parts + 1), sizeof *show->sent)};
+    if (!show || !show->bytes || !show->versions || !show->sent) {
         free_show(show);
         return zero_fail(error, ZERO_E_NOMEM, "arena: no memory for what %zu ranks are shown",
                          world);
@@ -100,15 +100,15 @@ void coll_net_show(struct coll_net *net, const struct coll_arena *arena)
 bool coll_net_tx_shows(const struct coll_net *net, struct net_peer *peer)
 {
     for (struct net_show *show = net->shows; show; show = show->next) {
-        uint32_t *told = show->told + (size_t)peer->rank * show->parts;
+        uint32_t *sent = show->sent + (size_t)peer->rank * show->parts;
         for (size_t part = 0; part < show->parts; part++) {
             struct net_shown shown = {.arena = show->arena->id, .part = (uint32_t)part};
-            if (told[part] == show->versions[part])
+            if (sent[part] == show->versions[part])
                 continue;
             memcpy(shown.bytes, show->bytes + part * NET_PART, NET_PART);
             if (!coll_net_put(peer, NET_SHOWN, &shown))
                 return false;
-            told[part] = show->versions[part];
+            sent[part] = show->versions[part];
         }
     }
     return true;

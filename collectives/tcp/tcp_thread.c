@@ -264,7 +264,7 @@ void coll_net_send_changes(struct coll_net *net)
     }
 }
 
-void coll_net_withdraw(struct coll_net *net)
+void coll_net_revoke(struct coll_net *net)
 {
     // The thread reads the sources of ranks that have not failed, and with the lock.
     pthread_mutex_lock(&net->lock);
@@ -303,15 +303,15 @@ static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsign
     memcpy(net->hosts[rank], mesh->hosts[rank], BOOT_HOST_BYTES);
     peer->bytes = net->pieces + (size_t)rank * net->slice;
     for (int group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++)
-        peer->seen[group_slot].group_slot = -1;
+        peer->blocks[group_slot].group_slot = -1;
     if (rank == root->rank)
         return;
     struct host_block *copy =
         (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());
     coll_host_of(root)->blocks[rank] = copy;
-    peer->seen[0] = (struct net_seen){.copy = copy};
+    peer->blocks[0] = (struct net_peer_block){.copy = copy};
     peer->group_slots = 1;
-    peer->told[0] = (struct net_told){.expected = true, .meets = true, .index = rank, .copy = copy};
+    peer->sent[0] = (struct net_sent){.expected = true, .meets = true, .index = rank, .copy = copy};
 }
 
 static zero_result watch(struct coll_net *net, int descriptor, uint32_t number,

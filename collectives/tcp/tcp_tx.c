@@ -54,9 +54,9 @@ static size_t slot_bytes(const struct net_group_slot *group_slot,
 static bool put_operation(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
     const struct net_group_slot *group_slot = &net->group_slots[number];
-    struct net_told *told = &peer->told[number];
-    const struct host_descriptor *posted = &group_slot->block->ring[told->operations % HOST_RING];
-    struct net_operation operation = {.sequence = told->operations,
+    struct net_sent *sent = &peer->sent[number];
+    const struct host_descriptor *posted = &group_slot->block->ring[sent->operations % HOST_RING];
+    struct net_operation operation = {.sequence = sent->operations,
                                       .history = posted->history,
                                       .source = posted->source,
                                       .target = posted->target,
@@ -64,12 +64,12 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
     memcpy(operation.bytes, posted->bytes, sizeof operation.bytes);
     if (posted->signature.kind == COLL_ALL_TO_ALL)
         operation.sent = coll_host_table(group_slot->block, group_slot->world,
-                                         posted->target.at % HOST_TABLES)[told->index];
+                                         posted->target.at % HOST_TABLES)[sent->index];
     if (!put_tail(peer, NET_OPERATION, number, &operation,
                   group_slot->block->slots[posted->source.at % COLL_SMALL_SLOTS],
                   slot_bytes(group_slot, &posted->signature)))
         return false;
-    told->operations++;
+    sent->operations++;
     return true;
 }
 
@@ -77,49 +77,49 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
 static bool tx_group_slot(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
     const struct net_group_slot *group_slot = &net->group_slots[number];
-    struct net_told *told = &peer->told[number];
-    struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[told->index];
+    struct net_sent *sent = &peer->sent[number];
+    struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[sent->index];
     // What was stored before these counters is told before them.
     const uint64_t consumed = atomic_load(&group_slot->block->consumed);
     const uint64_t written = atomic_load(&group_slot->block->written);
     const uint64_t received = atomic_load(&p2p_queue->received);
-    while (told->operations < atomic_load(&group_slot->block->posted))
+    while (sent->operations < atomic_load(&group_slot->block->posted))
         if (!put_operation(net, peer, number))
             return false;
-    while (told->p2p_posted < atomic_load(&p2p_queue->posted)) {
-        const struct net_p2p_slot p2p_slot = {told->p2p_posted,
-                                              p2p_queue->slots[told->p2p_posted % HOST_P2P_SLOTS]};
+    while (sent->p2p_posted < atomic_load(&p2p_queue->posted)) {
+        const struct net_p2p_slot p2p_slot = {sent->p2p_posted,
+                                              p2p_queue->slots[sent->p2p_posted % HOST_P2P_SLOTS]};
         if (!put(peer, NET_P2P_SLOT, number, &p2p_slot, 0))
             return false;
-        told->p2p_posted++;
+        sent->p2p_posted++;
     }
-    if (told->received != received) {
+    if (sent->received != received) {
         if (!put(peer, NET_RECEIVED, number, &(struct net_received){received}, 0))
             return false;
-        told->received = received;
+        sent->received = received;
     }
     // That this rank leaves a group comes after the failure for which it does, and that it leaves
     // the root at the very end.
     const bool failed = coll_failed(net->root) != ZERO_OK && !peer->poisoned;
     if ((consumed == HOST_GONE && (number == 0 || failed)) ||
-        (told->consumed == consumed && told->written == written))
+        (sent->consumed == consumed && sent->written == written))
         return true;
     if (!put(peer, NET_COUNTERS, number, &(struct net_counters){consumed, written}, 0))
         return false;
-    told->consumed = consumed;
-    told->written = written;
+    sent->consumed = consumed;
+    sent->written = written;
     return true;
 }
 
 static bool tx_group_slots(const struct coll_net *net, struct net_peer *peer)
 {
     for (size_t number = 0; number < peer->group_slots; number++) {
-        struct net_told *told = &peer->told[number];
-        if (!told->meets)
+        struct net_sent *sent = &peer->sent[number];
+        if (!sent->meets)
             continue;
         const bool all = tx_group_slot(net, peer, number);
-        if (told->copy && told->peer_consumed != HOST_GONE)
-            atomic_store_explicit(&told->copy->told, told->operations, memory_order_release);
+        if (sent->copy && sent->peer_consumed != HOST_GONE)
+            atomic_store_explicit(&sent->copy->sent, sent->operations, memory_order_release);
         if (!all)
             return false;
     }
@@ -191,7 +191,7 @@ static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
         return false;
     if (!coll_host_take_read_request(net->root, peer->rank, &wanted))
         return true;
-    while (group_slot < NET_GROUP_SLOTS && peer->seen[group_slot].copy != wanted.block)
+    while (group_slot < NET_GROUP_SLOTS && peer->blocks[group_slot].copy != wanted.block)
         group_slot++;
     if (group_slot == NET_GROUP_SLOTS) {
         coll_host_finish_read(net->root, peer->rank, false); // of a group that was closed meanwhile

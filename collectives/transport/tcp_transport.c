@@ -191,7 +191,7 @@ static void tcp_leave(struct coll_comm *root)
     struct tcp *tcp = root->link;
     if (!tcp || !tcp->started || !is_ours(root))
         return;
-    coll_net_linger(tcp->net, root->comm_world->timeout_ns);
+    coll_net_drain(tcp->net, root->comm_world->timeout_ns);
     coll_host_leave(root);
     coll_net_stop(tcp->net);
 }
@@ -207,10 +207,10 @@ static void tcp_close(struct coll_comm *root)
     base_free(tcp);
 }
 
-static void tcp_withdraw(struct coll_comm *root)
+static void tcp_revoke(struct coll_comm *root)
 {
     if (of(root)->net && is_ours(root))
-        coll_net_withdraw(of(root)->net);
+        coll_net_revoke(of(root)->net);
 }
 
 static const char *tcp_host(const struct coll_comm *root, int rank)
@@ -271,7 +271,7 @@ const struct coll_transport coll_transport_tcp = {
     .open = tcp_open,
     .leave = tcp_leave,
     .close = tcp_close,
-    .withdraw = tcp_withdraw,
+    .revoke = tcp_revoke,
     .host = tcp_host,
     .group_prepare = tcp_group_prepare,
     .group_parts = COLL_GROUPS_MAX,

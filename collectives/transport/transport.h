@@ -55,7 +55,7 @@ struct coll_transport {
 
     /** A failure is about to be returned for the first time on this rank, whose sources may be gone
      * then: nobody reads them for others any more. NULL: nobody does. */
-    void (*withdraw)(struct coll_comm *root);
+    void (*revoke)(struct coll_comm *root);
     /** The name of a rank's host. NULL: there is one. */
     const char *(*host)(const struct coll_comm *root, int rank);
 
