@@ -2,11 +2,11 @@
 
 enum { PAGE = 4096 };
 
-zero_result coll_kept_create(struct coll_kept **kept, const char *name, size_t bytes,
-                             struct base_error *error)
+zero_result coll_retained_create(struct coll_retained **retained, const char *name, size_t bytes,
+                                 struct base_error *error)
 {
-    *kept = NULL;
-    struct coll_kept *made = base_calloc(1, sizeof *made);
+    *retained = NULL;
+    struct coll_retained *made = base_calloc(1, sizeof *made);
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", name);
     const zero_result result = base_arena_init(&made->arena, bytes, PAGE, error);
@@ -15,16 +15,16 @@ zero_result coll_kept_create(struct coll_kept **kept, const char *name, size_t b
         return result;
     }
     made->memory = bytes > 0 ? base_arena_alloc(&made->arena, bytes, PAGE) : NULL;
-    *kept = made;
+    *retained = made;
     return ZERO_OK;
 }
 
-void coll_kept_free(struct coll_kept **list)
+void coll_retained_free(struct coll_retained **list)
 {
     while (*list) {
-        struct coll_kept *kept = *list;
-        *list = kept->next;
-        base_arena_free(&kept->arena);
-        base_free(kept);
+        struct coll_retained *retained = *list;
+        *list = retained->next;
+        base_arena_free(&retained->arena);
+        base_free(retained);
     }
 }

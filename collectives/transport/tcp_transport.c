@@ -14,9 +14,9 @@
 struct tcp {
     struct host_comm host; /**< first: direct.c sees a struct host_comm */
     struct coll_net *net;
-    pid_t process;          /**< that has opened it */
-    bool started;           /**< its thread is there */
-    struct coll_kept *kept; /**< memory until the root is closed */
+    pid_t process;                  /**< that has opened it */
+    bool started;                   /**< its thread is there */
+    struct coll_retained *retained; /**< memory until the root is closed */
 };
 
 static struct tcp *of(const struct coll_comm *comm)
@@ -38,13 +38,13 @@ static zero_result keep_memory(const struct coll_comm *comm, size_t bytes, void 
                                struct base_error *error)
 {
     *memory = NULL;
-    struct coll_kept *kept;
-    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    struct coll_retained *retained;
+    const zero_result result = coll_retained_create(&retained, comm->name, bytes, error);
     if (result != ZERO_OK)
         return result;
-    *memory = kept->memory;
-    kept->next = of(comm)->kept;
-    of(comm)->kept = kept;
+    *memory = retained->memory;
+    retained->next = of(comm)->retained;
+    of(comm)->retained = retained;
     return ZERO_OK;
 }
 
@@ -203,7 +203,7 @@ static void tcp_close(struct coll_comm *root)
         return;
     coll_net_free(tcp->net);
     coll_host_free(&tcp->host, root);
-    coll_kept_free(&tcp->kept);
+    coll_retained_free(&tcp->retained);
     base_free(tcp);
 }
 

@@ -26,7 +26,7 @@ struct meeting {
     int present;                /**< ranks that have come and not left */
     bool complete;              /**< all have come */
     struct host_block **blocks; /**< of every rank that has come */
-    struct coll_kept *kept;
+    struct coll_retained *retained;
     struct meeting *next;
 };
 
@@ -105,7 +105,7 @@ static void remove_meeting(struct coll_team *team, struct meeting *gone)
     while (*link != gone)
         link = &(*link)->next;
     *link = gone->next;
-    coll_kept_free(&gone->kept);
+    coll_retained_free(&gone->retained);
     base_free(gone->blocks);
     base_free(gone);
 }
@@ -129,14 +129,14 @@ static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memo
 {
     struct threads *threads = comm->link;
     *memory = NULL;
-    struct coll_kept *kept;
-    const zero_result result = coll_kept_create(&kept, comm->name, bytes, error);
+    struct coll_retained *retained;
+    const zero_result result = coll_retained_create(&retained, comm->name, bytes, error);
     if (result != ZERO_OK)
         return result;
-    *memory = kept->memory;
+    *memory = retained->memory;
     pthread_mutex_lock(&threads->team->mutex);
-    kept->next = threads->meeting->kept;
-    threads->meeting->kept = kept;
+    retained->next = threads->meeting->retained;
+    threads->meeting->retained = retained;
     pthread_mutex_unlock(&threads->team->mutex);
     return ZERO_OK;
 }
