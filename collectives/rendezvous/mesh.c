@@ -89,7 +89,7 @@ static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
     meeting->wait.asked = meeting->place->asked;
     zero_result result = ZERO_OK;
     if (meeting->mesh->world > 1)
-        result = rank == 0 ? mesh_host(meeting, error) : mesh_guest(meeting, error);
+        result = rank == 0 ? mesh_server(meeting, error) : mesh_client(meeting, error);
     if (!result)
         count_neighbours(meeting);
     return result;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CALLS = 3, PAUSE_MS = 100 }; // to another guest, which listens already
+enum { CALLS = 3, PAUSE_MS = 100 }; // to another client, which listens already
 
 static const char advice[] = "; rank 0 has to run on that host, this one has to know its name, and "
                              "the port has to be open to it";
@@ -74,7 +74,7 @@ static zero_result await_word(struct mesh_meeting *meeting, bool known, struct b
 
 /* ------------------------------------------------------------------ rank 0 */
 
-// Where other guests reach this one: by the interface that leads to rank 0. By loopback only they
+// Where other clients reach this one: by the interface that leads to rank 0. By loopback only they
 // do who are on this host, which need not be all.
 static zero_result open_listener(const struct mesh_meeting *meeting, int *listener, int *port,
                                  struct base_error *error)
@@ -250,7 +250,7 @@ static zero_result learn(struct mesh_meeting *meeting, struct base_error *error)
     return ZERO_OK;
 }
 
-/* ------------------------------------------------------------------ the other guests */
+/* ------------------------------------------------------------------ the other clients */
 
 static uint64_t token_of(const struct mesh_meeting *meeting)
 {
@@ -259,7 +259,7 @@ static uint64_t token_of(const struct mesh_meeting *meeting)
     return token;
 }
 
-static zero_result call_guest(struct mesh_meeting *meeting, int rank, struct base_error *error)
+static zero_result call_client(struct mesh_meeting *meeting, int rank, struct base_error *error)
 {
     const struct mesh_entry *entry = &meeting->entries[rank];
     const struct mesh_peer peer = {.token = token_of(meeting),
@@ -341,7 +341,7 @@ static void remind_of_uncalled(struct mesh_meeting *meeting)
 
 // Waits for whatever comes next and deals with it: a call, what a caller says, or rank 0, which
 // knows who fails.
-static zero_result guest_turn(struct mesh_meeting *meeting, int listener, struct base_error *error)
+static zero_result client_turn(struct mesh_meeting *meeting, int listener, struct base_error *error)
 {
     struct pollfd *polls = meeting->polls;
     const int called = mesh_callers_poll(meeting->callers, listener, polls);
@@ -361,22 +361,22 @@ static zero_result guest_turn(struct mesh_meeting *meeting, int listener, struct
     return mesh_callers_receive(meeting->callers, &reception, meeting, listener, polls, error);
 }
 
-// Waits for the calls of guests with higher numbers.
+// Waits for the calls of clients with higher numbers.
 static zero_result take_calls(struct mesh_meeting *meeting, int listener, struct base_error *error)
 {
     zero_result result = ZERO_OK;
     while (!result && !all_have_called(meeting))
-        result = guest_turn(meeting, listener, error);
+        result = client_turn(meeting, listener, error);
     mesh_callers_close(meeting->callers);
     return result;
 }
 
-static zero_result connect_guests(struct mesh_meeting *meeting, int listener,
-                                  struct base_error *error)
+static zero_result connect_clients(struct mesh_meeting *meeting, int listener,
+                                   struct base_error *error)
 {
     zero_result result = ZERO_OK;
     for (int rank = 1; rank < meeting->place->rank && !result; rank++)
-        result = call_guest(meeting, rank, error);
+        result = call_client(meeting, rank, error);
     if (!result)
         result = take_calls(meeting, listener, error);
     if (result)
@@ -384,7 +384,7 @@ static zero_result connect_guests(struct mesh_meeting *meeting, int listener,
     return result;
 }
 
-zero_result mesh_guest(struct mesh_meeting *meeting, struct base_error *error)
+zero_result mesh_client(struct mesh_meeting *meeting, struct base_error *error)
 {
     int listener = -1;
     zero_result result = call_until_known(meeting, &listener, error);
@@ -393,7 +393,7 @@ zero_result mesh_guest(struct mesh_meeting *meeting, struct base_error *error)
     struct base_error failure = {.result = ZERO_OK};
     result = learn(meeting, &failure);
     if (!result)
-        result = connect_guests(meeting, listener, &failure);
+        result = connect_clients(meeting, listener, &failure);
     boot_fd_close(&listener);
     if (!result)
         result =

@@ -13,7 +13,7 @@
 
 static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
 
-struct host {
+struct server {
     struct mesh_meeting *meeting;
     int listener;
     int missing;
@@ -22,21 +22,22 @@ struct host {
     char other[BOOT_TEXT_BYTES]; // which rank has called for another communicator; "": none has
 };
 
-static zero_result open_listener(struct host *host, uint64_t deadline_ns, struct base_error *error)
+static zero_result open_listener(struct server *server, uint64_t deadline_ns,
+                                 struct base_error *error)
 {
-    const struct boot_master *master = host->meeting->master;
+    const struct boot_master *master = server->meeting->master;
     unsigned char address[MESH_ADDRESS_BYTES] = {0};
     if (!mesh_names_loopback(master, address))
         memset(address, 0, sizeof address);
     const uint64_t patience = base_clock_ns() + busy_ns;
     for (bool told = false;; told = true) {
         const zero_result result =
-            mesh_listen(&host->listener, address, master->port,
-                        host->meeting->place->world + BOOT_CALLERS_MAX, error);
+            mesh_listen(&server->listener, address, master->port,
+                        server->meeting->place->world + BOOT_CALLERS_MAX, error);
         if (result != ZERO_AGAIN)
             return result;
         if (!told)
-            base_logf(host->meeting->place->log, ZERO_LOG_WARN, "coll",
+            base_logf(server->meeting->place->log, ZERO_LOG_WARN, "coll",
                       "rank 0: port %d (%s) is in use; waiting for it", master->port,
                       master->source);
         const int left = boot_time_left(patience < deadline_ns ? patience : deadline_ns, 50);
@@ -64,17 +65,17 @@ static const char *address_text(const unsigned char address[MESH_ADDRESS_BYTES],
 
 static void refuse(void *user, struct mesh_caller *caller, zero_result result, const char *why)
 {
-    const struct host *host = user;
+    const struct server *server = user;
     unsigned char address[MESH_ADDRESS_BYTES] = {0};
     int port = 0;
     char from[INET6_ADDRSTRLEN], bytes[BOOT_TEXT_BYTES] = "";
     mesh_address(caller->fd, true, address, &port);
-    base_logf(host->meeting->place->log, ZERO_LOG_WARN, "coll",
+    base_logf(server->meeting->place->log, ZERO_LOG_WARN, "coll",
               "refused a call from %s at the rendezvous of job %s, \"%s\": %s",
-              address_text(address, from), host->meeting->place->job, host->meeting->place->name,
-              why);
+              address_text(address, from), server->meeting->place->job,
+              server->meeting->place->name, why);
     struct base_text text = {bytes, sizeof bytes, 0};
-    base_text_add(&text, "refused by rank 0 (host %s): %s", host->meeting->mesh->hosts[0], why);
+    base_text_add(&text, "refused by rank 0 (host %s): %s", server->meeting->mesh->hosts[0], why);
     mesh_send_failure(caller->fd, result, bytes);
     boot_fd_close(&caller->fd);
 }
@@ -89,14 +90,14 @@ static bool same_secret(const char *a, const char *b)
 }
 
 // A rank of this job that calls for another communicator is to call again.
-static void put_off(struct host *host, struct mesh_caller *caller)
+static void put_off(struct server *server, struct mesh_caller *caller)
 {
     struct mesh_hello *hello = &caller->said.hello;
-    const char *name = host->meeting->place->name;
+    const char *name = server->meeting->place->name;
     mesh_clean(hello->name, sizeof hello->name);
-    host->other[0] = '\0';
+    server->other[0] = '\0';
     base_text_add(
-        &(struct base_text){host->other, sizeof host->other, 0},
+        &(struct base_text){server->other, sizeof server->other, 0},
         "; rank %d (host %s) is opening \"%s\" meanwhile: open contexts in the same order "
         "on all ranks",
         hello->rank, hello->host, hello->name);
@@ -106,12 +107,12 @@ static void put_off(struct host *host, struct mesh_caller *caller)
 
 // Whether a caller is of this meeting; if not it has been dealt with. Who doesn't know the secret
 // hears of nothing else.
-static bool belongs(struct host *host, struct mesh_caller *caller)
+static bool belongs(struct server *server, struct mesh_caller *caller)
 {
-    const struct boot_meeting *place = host->meeting->place;
+    const struct boot_meeting *place = server->meeting->place;
     const struct mesh_hello *hello = &caller->said.hello;
-    if (!same_secret(hello->secret, host->meeting->master->secret)) {
-        refuse(host, caller, ZERO_E_INVALID, "it does not know the job's secret (ZERO_SECRET)");
+    if (!same_secret(hello->secret, server->meeting->master->secret)) {
+        refuse(server, caller, ZERO_E_INVALID, "it does not know the job's secret (ZERO_SECRET)");
         return false;
     }
     if (strncmp(hello->job, place->job, sizeof hello->job)) {
@@ -122,21 +123,21 @@ static bool belongs(struct host *host, struct mesh_caller *caller)
                       "it is of job %s, and this is job %s: give the ranks of a job the same "
                       "ZERO_JOB, and every job a port of its own",
                       hello->job, place->job);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
         return false;
     }
     if (strncmp(hello->name, place->name, sizeof hello->name)) {
-        put_off(host, caller);
+        put_off(server, caller);
         return false;
     }
     return true;
 }
 
-static void take_in(struct host *host, struct mesh_caller *caller)
+static void take_in(struct server *server, struct mesh_caller *caller)
 {
     const struct mesh_hello *hello = &caller->said.hello;
-    struct boot_mesh *mesh = host->meeting->mesh;
-    struct mesh_entry *entry = &host->meeting->entries[hello->rank];
+    struct boot_mesh *mesh = server->meeting->mesh;
+    struct mesh_entry *entry = &server->meeting->entries[hello->rank];
     int port;
     entry->port = hello->port;
     entry->pid = hello->pid;
@@ -151,41 +152,41 @@ static void take_in(struct host *host, struct mesh_caller *caller)
     mesh->sockets[hello->rank] = caller->fd;
     mesh->pids[hello->rank] = hello->pid;
     caller->fd = -1;
-    host->missing--;
-    base_logf(host->meeting->place->log, ZERO_LOG_DEBUG, "coll",
+    server->missing--;
+    base_logf(server->meeting->place->log, ZERO_LOG_DEBUG, "coll",
               "rank %d (host %s, process %d) has come, %d missing", hello->rank, entry->host,
-              hello->pid, host->missing);
+              hello->pid, server->missing);
 }
 
 static zero_result introduce(void *user, struct mesh_caller *caller, struct base_error *error)
 {
-    struct host *host = user;
+    struct server *server = user;
     const struct mesh_hello *hello = &caller->said.hello;
-    const struct boot_mesh *mesh = host->meeting->mesh;
+    const struct boot_mesh *mesh = server->meeting->mesh;
     char bytes[BOOT_TEXT_BYTES] = "";
     struct base_text why = {bytes, sizeof bytes, 0};
     mesh_clean(caller->said.hello.host, sizeof caller->said.hello.host);
-    if (!belongs(host, caller))
+    if (!belongs(server, caller))
         return ZERO_OK;
     if (hello->world != mesh->world) {
         base_text_add(&why, "rank %d (host %s, process %d) says there are %d ranks, rank 0 says %d",
                       hello->rank, hello->host, hello->pid, hello->world, mesh->world);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
         return zero_fail(error, ZERO_E_INVALID, "%s", bytes); // waiting would be in vain
     }
     if (hello->rank < 1 || hello->rank >= mesh->world) {
         base_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, mesh->world);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
     } else if (hello->pid < 1 || hello->port < 1 || hello->port > BOOT_PORT_MAX) {
         base_text_add(&why, "rank %d (host %s) can't be process %d that listens at port %u",
                       hello->rank, hello->host, hello->pid, hello->port);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
     } else if (mesh->sockets[hello->rank] >= 0) {
         base_text_add(&why, "rank %d is there already: process %d of host %s", hello->rank,
                       (int)mesh->pids[hello->rank], mesh->hosts[hello->rank]);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
     } else {
-        take_in(host, caller);
+        take_in(server, caller);
     }
     return ZERO_OK;
 }
@@ -198,40 +199,40 @@ static const struct mesh_reception reception = {.type = MESH_HELLO,
 /* ------------------------------------------------------------------ until all are there */
 
 // Writes what is waited for, and where.
-static void place_text(const struct host *host, char text[BOOT_TEXT_BYTES])
+static void place_text(const struct server *server, char text[BOOT_TEXT_BYTES])
 {
     char port[BOOT_TEXT_BYTES];
-    mesh_place_text(host->meeting->master, port);
+    mesh_place_text(server->meeting->master, port);
     text[0] = '\0';
     base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
                   "\"%s\"; rank 0 is on host %s and listens at %s%s%s; job %s",
-                  host->meeting->place->name, host->meeting->mesh->hosts[0], port,
-                  host->doubt ? ", which " : "", host->doubt ? host->doubt : "",
-                  host->meeting->place->job);
+                  server->meeting->place->name, server->meeting->mesh->hosts[0], port,
+                  server->doubt ? ", which " : "", server->doubt ? server->doubt : "",
+                  server->meeting->place->job);
 }
 
-static zero_result fail_missing(const struct host *host, struct base_error *error)
+static zero_result fail_missing(const struct server *server, struct base_error *error)
 {
-    const struct boot_mesh *mesh = host->meeting->mesh;
+    const struct boot_mesh *mesh = server->meeting->mesh;
     struct base_numbers missing;
     char place[BOOT_TEXT_BYTES];
-    if (boot_wait_stops(&host->meeting->wait))
+    if (boot_wait_stops(&server->meeting->wait))
         return boot_fail_stopped(0, boot_missing_text(&missing, mesh->sockets, 1, mesh->world),
                                  mesh->world, error);
-    place_text(host, place);
+    place_text(server, place);
     return zero_fail(error, ZERO_E_TIMEOUT,
                      "%s of %d did not come to the rendezvous in time (%s)%s",
                      boot_missing_text(&missing, mesh->sockets, 1, mesh->world), mesh->world, place,
-                     host->other);
+                     server->other);
 }
 
 // Tells the ranks that have come which ones have not, unless they know.
-static void tell_missing(struct host *host, const char *ranks)
+static void tell_missing(struct server *server, const char *ranks)
 {
-    const struct boot_mesh *mesh = host->meeting->mesh;
-    if (strcmp(host->told, ranks) == 0)
+    const struct boot_mesh *mesh = server->meeting->mesh;
+    if (strcmp(server->told, ranks) == 0)
         return;
-    memcpy(host->told, ranks, strlen(ranks) + 1);
+    memcpy(server->told, ranks, strlen(ranks) + 1);
     for (int rank = 1; rank < mesh->world; rank++)
         // Who does not even take these few bytes is shown the end of its connection.
         if (mesh->sockets[rank] >= 0 &&
@@ -240,24 +241,24 @@ static void tell_missing(struct host *host, const char *ranks)
 }
 
 // Says, when it is time to, which ranks are missing.
-static void remind(struct host *host)
+static void remind(struct server *server)
 {
-    const struct mesh_meeting *meeting = host->meeting;
+    const struct mesh_meeting *meeting = server->meeting;
     struct base_numbers missing;
     char place[BOOT_TEXT_BYTES];
     double seconds;
-    const bool says = boot_wait_says(&host->meeting->wait, &seconds);
-    if (!boot_wait_tells(&host->meeting->wait) && !says)
+    const bool says = boot_wait_says(&server->meeting->wait, &seconds);
+    if (!boot_wait_tells(&server->meeting->wait) && !says)
         return;
-    tell_missing(host,
+    tell_missing(server,
                  boot_missing_text(&missing, meeting->mesh->sockets, 1, meeting->mesh->world));
     if (!says)
         return;
-    host->doubt = host->doubt ? host->doubt : mesh_doubt(meeting->master);
-    place_text(host, place);
+    server->doubt = server->doubt ? server->doubt : mesh_doubt(meeting->master);
+    place_text(server, place);
     base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
               "rank 0 has waited %.0f s at the rendezvous for %s of %d (%s)%s", seconds,
-              missing.text, meeting->mesh->world, place, host->other);
+              missing.text, meeting->mesh->world, place, server->other);
 }
 
 static zero_result gone_away(const struct mesh_meeting *meeting, int rank, struct base_error *error)
@@ -279,27 +280,27 @@ static zero_result hear_rank(const struct mesh_meeting *meeting, int rank, struc
 }
 
 // Waits for whatever comes next and deals with it.
-static zero_result host_turn(struct host *host, struct base_error *error)
+static zero_result server_turn(struct server *server, struct base_error *error)
 {
-    const struct boot_mesh *mesh = host->meeting->mesh;
-    struct mesh_callers *callers = host->meeting->callers;
-    struct pollfd *polls = host->meeting->polls;
-    const int called = mesh_callers_poll(callers, host->listener, polls);
+    const struct boot_mesh *mesh = server->meeting->mesh;
+    struct mesh_callers *callers = server->meeting->callers;
+    struct pollfd *polls = server->meeting->polls;
+    const int called = mesh_callers_poll(callers, server->listener, polls);
     struct pollfd *ranks = polls + called;
     for (int rank = 0; rank < mesh->world; rank++)
         ranks[rank] = (struct pollfd){.fd = mesh->sockets[rank], .events = POLLIN};
 
-    remind(host);
-    const int left = boot_wait_left(&host->meeting->wait, host->meeting->place->deadline_ns,
+    remind(server);
+    const int left = boot_wait_left(&server->meeting->wait, server->meeting->place->deadline_ns,
                                     mesh_callers_patience(callers));
     if (left == 0)
-        return fail_missing(host, error);
+        return fail_missing(server, error);
     if (poll(polls, (nfds_t)(called + mesh->world), left) < 0 && errno != EINTR)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
     for (int rank = 1; rank < mesh->world; rank++)
         if (mesh->sockets[rank] >= 0 && ranks[rank].revents)
-            return hear_rank(host->meeting, rank, error);
-    return mesh_callers_receive(callers, &reception, host, host->listener, polls, error);
+            return hear_rank(server->meeting, rank, error);
+    return mesh_callers_receive(callers, &reception, server, server->listener, polls, error);
 }
 
 /* ------------------------------------------------------------------ who is where */
@@ -433,15 +434,16 @@ static void tell_failure(const struct boot_mesh *mesh, zero_result result, const
             mesh_send_failure(mesh->sockets[rank], result, text);
 }
 
-zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error)
+zero_result mesh_server(struct mesh_meeting *meeting, struct base_error *error)
 {
-    struct host host = {.meeting = meeting, .listener = -1, .missing = meeting->mesh->world - 1};
+    struct server server = {
+        .meeting = meeting, .listener = -1, .missing = meeting->mesh->world - 1};
     struct base_error failure = {.result = ZERO_OK};
-    zero_result result = open_listener(&host, meeting->place->deadline_ns, &failure);
-    while (!result && host.missing)
-        result = host_turn(&host, &failure);
+    zero_result result = open_listener(&server, meeting->place->deadline_ns, &failure);
+    while (!result && server.missing)
+        result = server_turn(&server, &failure);
     // Closed first: a rank that hears of all may call again for its next communicator.
-    boot_fd_close(&host.listener);
+    boot_fd_close(&server.listener);
     meeting->wait.asked = NULL; // all have come: they learn of a request together
     if (!result)
         result = send_table(meeting, &failure);

@@ -24,13 +24,13 @@
 enum { MESH_ADDRESS_BYTES = 16 }; /**< of IPv6, or IPv4 as a part of it (RFC 4291, 2.5.5.2) */
 
 enum mesh_type {
-    MESH_HELLO = 1,   /**< guest to rank 0, the first one: struct mesh_hello */
+    MESH_HELLO = 1,   /**< client to rank 0, the first one: struct mesh_hello */
     MESH_KNOWN = 2,   /**< its answer: you are one of mine; until then it may not have looked */
     MESH_LATER = 3,   /**< or: call again, I am meeting for another communicator: its name */
     MESH_FAIL = 4,    /**< the sender gives up; the payload is why */
     MESH_TABLE = 5,   /**< rank 0: all are there: the token, and a struct mesh_entry a rank */
-    MESH_PEER = 6,    /**< guest to guest: struct mesh_peer */
-    MESH_READY = 7,   /**< guest to rank 0: I am connected to all */
+    MESH_PEER = 6,    /**< client to client: struct mesh_peer */
+    MESH_READY = 7,   /**< client to rank 0: I am connected to all */
     MESH_GO = 8,      /**< rank 0: so are all others */
     MESH_MISSING = 9, /**< rank 0, before MESH_TABLE: a text, the ranks that have not come */
 };
@@ -47,7 +47,7 @@ struct mesh_header {
 struct mesh_hello {
     int32_t rank, world;
     int32_t pid;
-    uint32_t port; /**< where it listens for other guests */
+    uint32_t port; /**< where it listens for other clients */
     char job[BOOT_JOB_BYTES];
     char name[BOOT_NAME_BYTES];
     char secret[BOOT_SECRET_BYTES];
@@ -167,7 +167,7 @@ zero_result mesh_check_table(const struct mesh_meeting *meeting, struct base_err
 /* ---- mesh_server.c, mesh_client.c */
 
 /** Meets as rank 0; as another rank. Errors: boot_mesh_open(). */
-zero_result mesh_host(struct mesh_meeting *meeting, struct base_error *error);
-zero_result mesh_guest(struct mesh_meeting *meeting, struct base_error *error);
+zero_result mesh_server(struct mesh_meeting *meeting, struct base_error *error);
+zero_result mesh_client(struct mesh_meeting *meeting, struct base_error *error);
 
 #endif

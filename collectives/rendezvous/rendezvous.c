@@ -131,8 +131,8 @@ zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meetin
         return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to meet %d ranks", meeting->rank,
                          meeting->world);
     if (made->world > 1)
-        result = made->rank == 0 ? boot_host(made, meeting->deadline_ns, error)
-                                 : boot_guest(made, meeting->deadline_ns, error);
+        result = made->rank == 0 ? boot_server(made, meeting->deadline_ns, error)
+                                 : boot_client(made, meeting->deadline_ns, error);
     if (!result)
         result = watch_peers(made, meeting->deadline_ns, error);
     if (result)

@@ -126,7 +126,7 @@ static zero_result wait_for_welcome(struct boot_link *link, struct boot_wait *wa
     }
 }
 
-zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
+zero_result boot_client(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
 {
     struct base_error failure = {.result = ZERO_OK};
     struct boot_wait wait = boot_wait_begin(link->remind_ns, deadline_ns);

@@ -186,7 +186,7 @@ static zero_result send_collected(const struct exchange *exchange, int peer, int
 }
 
 // Rank 0; its own share is in place already.
-static zero_result exchange_as_host(struct exchange *exchange, struct base_error *error)
+static zero_result exchange_as_server(struct exchange *exchange, struct base_error *error)
 {
     const int world = exchange->link->world;
     zero_result result = ZERO_OK;
@@ -215,8 +215,8 @@ static zero_result explain_loss(struct exchange *exchange, zero_result lost,
     return zero_fail(error, result, "%s", told.message);
 }
 
-static zero_result exchange_as_guest(struct exchange *exchange, const void *mine,
-                                     const int *mine_fds, struct base_error *error)
+static zero_result exchange_as_client(struct exchange *exchange, const void *mine,
+                                      const int *mine_fds, struct base_error *error)
 {
     zero_result result = send_share(exchange, 0, exchange->link->rank, mine, mine_fds, error);
     if (result == ZERO_E_PEER)
@@ -233,8 +233,8 @@ static zero_result run(struct exchange *exchange, const void *mine, const int *m
     struct base_error failure = {.result = ZERO_OK};
     exchange->link->sequence++;
     const zero_result result = exchange->link->rank == 0
-                                   ? exchange_as_host(exchange, &failure)
-                                   : exchange_as_guest(exchange, mine, mine_fds, &failure);
+                                   ? exchange_as_server(exchange, &failure)
+                                   : exchange_as_client(exchange, mine, mine_fds, &failure);
     if (!result)
         return ZERO_OK;
     if (exchange->link->rank == 0)

@@ -189,7 +189,7 @@ socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link
 void boot_place_text(const struct boot_link *link, char text[BOOT_TEXT_BYTES]);
 
 /** Meets as rank 0; as another rank. Errors: boot_meet(). */
-zero_result boot_host(struct boot_link *link, uint64_t deadline_ns, struct base_error *error);
-zero_result boot_guest(struct boot_link *link, uint64_t deadline_ns, struct base_error *error);
+zero_result boot_server(struct boot_link *link, uint64_t deadline_ns, struct base_error *error);
+zero_result boot_client(struct boot_link *link, uint64_t deadline_ns, struct base_error *error);
 
 #endif

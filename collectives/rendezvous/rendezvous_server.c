@@ -22,7 +22,7 @@ struct caller {
     uint64_t deadline_ns;
 };
 
-struct host {
+struct server {
     struct boot_link *link;
     int listener;
     struct caller callers[BOOT_CALLERS_MAX];
@@ -44,16 +44,16 @@ static pid_t listener_pid(const struct sockaddr_un *address, socklen_t length)
     return peer.pid;
 }
 
-static zero_result open_listener(struct host *host, struct base_error *error)
+static zero_result open_listener(struct server *server, struct base_error *error)
 {
-    const struct boot_link *link = host->link;
+    const struct boot_link *link = server->link;
     struct sockaddr_un address;
     const socklen_t length = boot_address(&address, link);
-    host->listener =
+    server->listener =
         boot_fd_guard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (host->listener < 0)
+    if (server->listener < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: a socket for the rendezvous");
-    if (bind(host->listener, (struct sockaddr *)&address, length)) {
+    if (bind(server->listener, (struct sockaddr *)&address, length)) {
         if (errno != EADDRINUSE)
             return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: naming the rendezvous socket");
         return zero_fail(error, ZERO_E_INVALID,
@@ -61,16 +61,17 @@ static zero_result open_listener(struct host *host, struct base_error *error)
                          "every job a ZERO_JOB of its own, every context a name",
                          (int)listener_pid(&address, length), link->job, link->name);
     }
-    if (listen(host->listener, link->world + BOOT_CALLERS_MAX))
+    if (listen(server->listener, link->world + BOOT_CALLERS_MAX))
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: listening for the other ranks");
     return ZERO_OK;
 }
 
-static void refuse(struct host *host, struct caller *caller, zero_result result, const char *why)
+static void refuse(struct server *server, struct caller *caller, zero_result result,
+                   const char *why)
 {
-    base_logf(host->link->log, ZERO_LOG_WARN, "coll",
+    base_logf(server->link->log, ZERO_LOG_WARN, "coll",
               "refused process %d at the rendezvous of job %s, \"%s\": %s", (int)caller->pid,
-              host->link->job, host->link->name, why);
+              server->link->job, server->link->name, why);
     char bytes[BOOT_TEXT_BYTES] = "";
     struct base_text text = {bytes, sizeof bytes, 0};
     base_text_add(&text, "refused by rank 0 (process %d): %s", (int)getpid(), why);
@@ -78,10 +79,10 @@ static void refuse(struct host *host, struct caller *caller, zero_result result,
     boot_fd_close(&caller->fd);
 }
 
-static zero_result accept_caller(struct host *host, struct base_error *error)
+static zero_result accept_caller(struct server *server, struct base_error *error)
 {
     struct caller caller = {.deadline_ns = base_clock_ns() + hello_ns};
-    caller.fd = boot_fd_guard(accept4(host->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    caller.fd = boot_fd_guard(accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (caller.fd < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
             return ZERO_OK;
@@ -95,55 +96,55 @@ static zero_result accept_caller(struct host *host, struct base_error *error)
     }
     caller.pid = peer.pid;
     if (peer.uid != geteuid())
-        refuse(host, &caller, ZERO_E_INVALID, "it belongs to another user");
+        refuse(server, &caller, ZERO_E_INVALID, "it belongs to another user");
     else
-        host->callers[host->caller_count++] = caller;
+        server->callers[server->caller_count++] = caller;
     return ZERO_OK;
 }
 
-static zero_result introduce(struct host *host, struct caller *caller,
+static zero_result introduce(struct server *server, struct caller *caller,
                              const struct boot_hello *hello, struct base_error *error)
 {
-    struct boot_link *link = host->link;
+    struct boot_link *link = server->link;
     char bytes[BOOT_TEXT_BYTES] = "";
     struct base_text why = {bytes, sizeof bytes, 0};
     if (strncmp(hello->job, link->job, sizeof hello->job) ||
         strncmp(hello->name, link->name, sizeof hello->name)) {
-        refuse(host, caller, ZERO_E_INVALID, "it is of another job");
+        refuse(server, caller, ZERO_E_INVALID, "it is of another job");
         return ZERO_OK;
     }
     if (hello->world != link->world) {
         base_text_add(&why, "rank %d (process %d) says there are %d ranks, rank 0 says %d",
                       hello->rank, (int)caller->pid, hello->world, link->world);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
         return zero_fail(error, ZERO_E_INVALID, "%s", bytes); // waiting would be in vain
     }
     if (hello->rank < 1 || hello->rank >= link->world) {
         base_text_add(&why, "there is no rank %d of %d to wait for", hello->rank, link->world);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
         return ZERO_OK;
     }
     if (link->sockets[hello->rank] >= 0) {
         base_text_add(&why, "rank %d is there already: process %d", hello->rank,
                       (int)link->pids[hello->rank]);
-        refuse(host, caller, ZERO_E_INVALID, bytes);
+        refuse(server, caller, ZERO_E_INVALID, bytes);
         return ZERO_OK;
     }
     link->sockets[hello->rank] = caller->fd;
     link->pids[hello->rank] = caller->pid;
     caller->fd = -1;
-    host->missing--;
+    server->missing--;
     base_logf(link->log, ZERO_LOG_DEBUG, "coll", "rank %d (process %d) has come, %d missing",
-              hello->rank, (int)caller->pid, host->missing);
+              hello->rank, (int)caller->pid, server->missing);
     return ZERO_OK;
 }
 
 // Hears what a caller says, if it has said something or has been silent for too long.
-static zero_result hear(struct host *host, struct caller *caller, bool ready,
+static zero_result hear(struct server *server, struct caller *caller, bool ready,
                         struct base_error *error)
 {
     struct base_error heard = {.result = ZERO_OK};
-    struct boot_message *message = host->link->message;
+    struct boot_message *message = server->link->message;
     bool arrived = false;
     zero_result result = ZERO_OK;
     // What came while this process had no processor is no silence.
@@ -151,35 +152,36 @@ static zero_result hear(struct host *host, struct caller *caller, bool ready,
     if (ready || late)
         result = boot_receive(caller->fd, message, NULL, 0, &arrived, &heard);
     if (result) {
-        refuse(host, caller, result, heard.message);
+        refuse(server, caller, result, heard.message);
         return ZERO_OK;
     }
     if (arrived && message->header.fds > 0) {
-        refuse(host, caller, ZERO_E_INVALID, "it sends descriptors that nobody asked for");
+        refuse(server, caller, ZERO_E_INVALID, "it sends descriptors that nobody asked for");
     } else if (arrived) {
         struct boot_hello hello;
         if (message->header.type == BOOT_HELLO && message->header.length == sizeof hello) {
             memcpy(&hello, message->payload, sizeof hello);
-            return introduce(host, caller, &hello, error);
+            return introduce(server, caller, &hello, error);
         }
-        refuse(host, caller, ZERO_E_INVALID, "its first message does not introduce it");
+        refuse(server, caller, ZERO_E_INVALID, "its first message does not introduce it");
     } else if (late) {
-        refuse(host, caller, ZERO_E_TIMEOUT, "it said nothing for 2 s");
+        refuse(server, caller, ZERO_E_TIMEOUT, "it said nothing for 2 s");
     }
     return ZERO_OK;
 }
 
-static zero_result hear_all(struct host *host, struct base_error *error)
+static zero_result hear_all(struct server *server, struct base_error *error)
 {
     zero_result result = ZERO_OK;
     int kept = 0;
-    for (int i = 0; i < host->caller_count; i++) {
+    for (int i = 0; i < server->caller_count; i++) {
         if (!result)
-            result = hear(host, &host->callers[i], host->link->polls[1 + i].revents != 0, error);
-        if (host->callers[i].fd >= 0)
-            host->callers[kept++] = host->callers[i];
+            result =
+                hear(server, &server->callers[i], server->link->polls[1 + i].revents != 0, error);
+        if (server->callers[i].fd >= 0)
+            server->callers[kept++] = server->callers[i];
     }
-    host->caller_count = kept;
+    server->caller_count = kept;
     return result;
 }
 
@@ -195,22 +197,22 @@ static zero_result hear_rank(const struct boot_link *link, int rank, struct base
                      rank, (int)link->pids[rank]);
 }
 
-static zero_result check_ranks(const struct host *host, const struct pollfd *polls,
+static zero_result check_ranks(const struct server *server, const struct pollfd *polls,
                                struct base_error *error)
 {
-    const struct boot_link *link = host->link;
+    const struct boot_link *link = server->link;
     for (int rank = 1; rank < link->world; rank++)
         if (link->sockets[rank] >= 0 && polls[rank].revents)
             return hear_rank(link, rank, error);
     return ZERO_OK;
 }
 
-static zero_result fail_missing(struct host *host, struct base_error *error)
+static zero_result fail_missing(struct server *server, struct base_error *error)
 {
-    const struct boot_link *link = host->link;
+    const struct boot_link *link = server->link;
     struct base_numbers missing;
     char place[BOOT_TEXT_BYTES];
-    if (boot_wait_stops(&host->wait))
+    if (boot_wait_stops(&server->wait))
         return boot_fail_stopped(0, boot_missing_text(&missing, link->sockets, 1, link->world),
                                  link->world, error);
     boot_place_text(link, place);
@@ -220,13 +222,13 @@ static zero_result fail_missing(struct host *host, struct base_error *error)
 }
 
 // Says, when it is time to, which ranks are missing: to the log, and to the ranks that have come.
-static void remind(struct host *host)
+static void remind(struct server *server)
 {
-    const struct boot_link *link = host->link;
+    const struct boot_link *link = server->link;
     struct base_numbers missing;
     double seconds;
-    const bool says = boot_wait_says(&host->wait, &seconds);
-    if (!boot_wait_tells(&host->wait) && !says)
+    const bool says = boot_wait_says(&server->wait, &seconds);
+    if (!boot_wait_tells(&server->wait) && !says)
         return;
     const char *ranks = boot_missing_text(&missing, link->sockets, 1, link->world);
     for (int rank = 1; rank < link->world; rank++) {
@@ -239,42 +241,43 @@ static void remind(struct host *host)
 }
 
 // Waits for whatever comes next and deals with it.
-static zero_result host_turn(struct host *host, uint64_t deadline_ns, struct base_error *error)
+static zero_result server_turn(struct server *server, uint64_t deadline_ns,
+                               struct base_error *error)
 {
-    struct boot_link *link = host->link;
-    const int callers = host->caller_count;
+    struct boot_link *link = server->link;
+    const int callers = server->caller_count;
     // As long as the waiting room is full, newcomers wait outside.
     const bool room = callers < BOOT_CALLERS_MAX;
-    link->polls[0] = (struct pollfd){.fd = room ? host->listener : -1, .events = POLLIN};
+    link->polls[0] = (struct pollfd){.fd = room ? server->listener : -1, .events = POLLIN};
     for (int i = 0; i < callers; i++)
-        link->polls[1 + i] = (struct pollfd){.fd = host->callers[i].fd, .events = POLLIN};
+        link->polls[1 + i] = (struct pollfd){.fd = server->callers[i].fd, .events = POLLIN};
     struct pollfd *ranks = link->polls + 1 + callers;
     for (int rank = 0; rank < link->world; rank++)
         ranks[rank] = (struct pollfd){.fd = link->sockets[rank], .events = POLLIN};
 
-    remind(host);
-    const int left = boot_wait_left(&host->wait, deadline_ns, callers ? 100 : 1000);
+    remind(server);
+    const int left = boot_wait_left(&server->wait, deadline_ns, callers ? 100 : 1000);
     if (left == 0)
-        return fail_missing(host, error);
+        return fail_missing(server, error);
     if (poll(link->polls, (nfds_t)(1 + callers + link->world), left) < 0 && errno != EINTR)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
 
     const bool called = link->polls[0].revents != 0;
-    zero_result result = check_ranks(host, ranks, error);
+    zero_result result = check_ranks(server, ranks, error);
     if (!result)
-        result = hear_all(host, error);
+        result = hear_all(server, error);
     if (!result && called)
-        result = accept_caller(host, error);
+        result = accept_caller(server, error);
     return result;
 }
 
-static zero_result welcome(struct host *host, uint64_t deadline_ns, struct base_error *error)
+static zero_result welcome(struct server *server, uint64_t deadline_ns, struct base_error *error)
 {
-    for (int rank = 1; rank < host->link->world; rank++) {
+    for (int rank = 1; rank < server->link->world; rank++) {
         struct boot_header header = {.type = BOOT_WELCOME};
         struct base_error sent = {.result = ZERO_OK};
         const zero_result result =
-            boot_send(host->link->sockets[rank], &header, NULL, NULL, 0, deadline_ns, &sent);
+            boot_send(server->link->sockets[rank], &header, NULL, NULL, 0, deadline_ns, &sent);
         if (result)
             return zero_fail(error, result, "rank %d, as all ranks had met: %s", rank,
                              sent.message);
@@ -282,27 +285,27 @@ static zero_result welcome(struct host *host, uint64_t deadline_ns, struct base_
     return ZERO_OK;
 }
 
-zero_result boot_host(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
+zero_result boot_server(struct boot_link *link, uint64_t deadline_ns, struct base_error *error)
 {
-    struct host host = {.link = link,
-                        .listener = -1,
-                        .missing = link->world - 1,
-                        .wait = boot_wait_begin(link->remind_ns, deadline_ns)};
+    struct server server = {.link = link,
+                            .listener = -1,
+                            .missing = link->world - 1,
+                            .wait = boot_wait_begin(link->remind_ns, deadline_ns)};
     struct base_error failure = {.result = ZERO_OK};
-    host.wait.asked = link->asked;
-    zero_result result = open_listener(&host, &failure);
-    while (!result && host.missing)
-        result = host_turn(&host, deadline_ns, &failure);
+    server.wait.asked = link->asked;
+    zero_result result = open_listener(&server, &failure);
+    while (!result && server.missing)
+        result = server_turn(&server, deadline_ns, &failure);
     // Closed first: a rank that has been welcomed may call again for its next communicator.
-    boot_fd_close(&host.listener);
+    boot_fd_close(&server.listener);
     if (!result)
-        result = welcome(&host, deadline_ns, &failure);
+        result = welcome(&server, deadline_ns, &failure);
     if (result)
         boot_tell_ranks(link, result, failure.message);
-    for (int i = 0; i < host.caller_count; i++) {
+    for (int i = 0; i < server.caller_count; i++) {
         if (result)
-            boot_send_failure(host.callers[i].fd, result, failure.message);
-        boot_fd_close(&host.callers[i].fd);
+            boot_send_failure(server.callers[i].fd, result, failure.message);
+        boot_fd_close(&server.callers[i].fd);
     }
     return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
 }

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORLD = 4, CALLED = 1, GUEST = 2, CALLER = 3 };
+enum { WORLD = 4, CALLED = 1, CLIENT = 2, CALLER = 3 };
 
 static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
     [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
@@ -42,7 +42,7 @@ struct session {
     int called, called_port; /**< and of CALLED */
     zero_result result;
     struct base_error error;
-    bool clean; /**< what the guest has learned */
+    bool clean; /**< what the client has learned */
 };
 
 static uint32_t roll(struct session *session, uint32_t sides)
@@ -50,7 +50,7 @@ static uint32_t roll(struct session *session, uint32_t sides)
     return mix(session->seed, session->rolls++, TEST_PART) % sides;
 }
 
-/* ------------------------------------------------------------------ the guest */
+/* ------------------------------------------------------------------ the client */
 
 static bool is_clean(const char *text, size_t most)
 {
@@ -61,12 +61,12 @@ static bool is_clean(const char *text, size_t most)
     return length < most;
 }
 
-static void *be_guest(void *user)
+static void *be_client(void *user)
 {
     struct session *session = user;
     const struct boot_master master = {
         .address = "127.0.0.1", .port = session->port, .source = "here"};
-    const struct boot_meeting meeting = {.rank = GUEST,
+    const struct boot_meeting meeting = {.rank = CLIENT,
                                          .world = WORLD,
                                          .job = "fuzz",
                                          .name = "mesh",
@@ -93,7 +93,7 @@ static struct said right_table(const struct session *session, const struct mesh_
     for (int rank = 0; rank < WORLD; rank++) {
         struct mesh_entry *entry = &said.entries[rank];
         memcpy(entry->address, loopback, sizeof entry->address);
-        entry->port = rank == GUEST    ? hello->port
+        entry->port = rank == CLIENT   ? hello->port
                       : rank == CALLED ? (uint32_t)session->called_port
                                        : (uint32_t)rank; // nobody is to call that
         entry->pid = hello->pid;
@@ -163,7 +163,7 @@ static void say_missing(struct session *session, int fd)
               base_clock_ns() + UINT64_C(20000000000), NULL);
 }
 
-/** Introduces itself to the guest as the rank that calls it. */
+/** Introduces itself to the client as the rank that calls it. */
 static int call_guest(const struct said *said, int port)
 {
     const struct mesh_peer peer = {.token = said->token, .rank = CALLER};
@@ -174,7 +174,7 @@ static int call_guest(const struct said *said, int port)
     return fd;
 }
 
-/** Takes the guest's call; -1: it has not called in time. */
+/** Takes the client's call; -1: it has not called in time. */
 static int take_call(int listener, uint64_t deadline)
 {
     struct pollfd pollfd = {.fd = listener, .events = POLLIN};
@@ -187,8 +187,8 @@ static int take_call(int listener, uint64_t deadline)
     return fd;
 }
 
-/** Takes the call of a rank that introduces itself. A guest of another session may call, too, which
- * was told a wrong port. */
+/** Takes the call of a rank that introduces itself. A client of another session may call, too,
+ * which was told a wrong port. */
 static int take_guest(int listener, struct mesh_hello *hello, uint64_t deadline)
 {
     struct mesh_header header;
@@ -202,7 +202,7 @@ static int take_guest(int listener, struct mesh_hello *hello, uint64_t deadline)
     return fd;
 }
 
-/** Plays the others until the guest is connected to all, or has hung up. */
+/** Plays the others until the client is connected to all, or has hung up. */
 static void be_others(struct session *session)
 {
     struct mesh_hello hello;
@@ -241,13 +241,13 @@ static int listen_somewhere(int *port)
 static enum session_end run_session(unsigned seed)
 {
     struct session session = {.seed = seed};
-    pthread_t guest;
+    pthread_t client;
     session.listener = listen_somewhere(&session.port);
     session.called = listen_somewhere(&session.called_port);
-    if (pthread_create(&guest, NULL, be_guest, &session) != 0)
+    if (pthread_create(&client, NULL, be_client, &session) != 0)
         abort();
     be_others(&session);
-    pthread_join(guest, NULL);
+    pthread_join(client, NULL);
     boot_fd_close(&session.listener);
     boot_fd_close(&session.called);
     const bool good = session.result == ZERO_OK;
