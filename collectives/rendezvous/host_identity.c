@@ -36,22 +36,22 @@ static bool add_namespace(struct base_text *text, const char *path)
     return true;
 }
 
-void boot_home(unsigned char home[BOOT_HOME_BYTES])
+void boot_host_id(unsigned char host_id[BOOT_HOST_ID_BYTES])
 {
     char bytes[160] = "";
     struct base_text text = {bytes, sizeof bytes, 0};
     if (add_boot_id(&text) && add_namespace(&text, "/proc/self/ns/net") &&
         add_namespace(&text, "/proc/self/ns/user")) {
         base_text_add(&text, " %ju", (uintmax_t)geteuid());
-        base_hash128_bytes(base_hash128(bytes, text.used, 0), home);
+        base_hash128_bytes(base_hash128(bytes, text.used, 0), host_id);
         return;
     }
     // Without /proc no other process is known to be on this host. The number of this process stands
     // in front for the case that there is no random number either.
     const pid_t pid = getpid();
-    memset(home, 0, BOOT_HOME_BYTES);
-    memcpy(home, &pid, sizeof pid);
+    memset(host_id, 0, BOOT_HOST_ID_BYTES);
+    memcpy(host_id, &pid, sizeof pid);
     const ssize_t filled =
-        getrandom(home + sizeof pid, BOOT_HOME_BYTES - sizeof pid, GRND_NONBLOCK);
+        getrandom(host_id + sizeof pid, BOOT_HOST_ID_BYTES - sizeof pid, GRND_NONBLOCK);
     (void)filled;
 }

@@ -35,13 +35,14 @@ static void name_host(char host[BOOT_HOST_BYTES])
     mesh_clean(host, BOOT_HOST_BYTES);
 }
 
-static void find_home(const struct boot_meeting *place, unsigned char home[BOOT_HOME_BYTES])
+static void find_host_id(const struct boot_meeting *place,
+                         unsigned char host_id[BOOT_HOST_ID_BYTES])
 {
-    if (!place->home) {
-        boot_home(home);
+    if (!place->host_id) {
+        boot_host_id(host_id);
         return;
     }
-    base_hash128_bytes(base_hash128(place->home, strlen(place->home), 0), home);
+    base_hash128_bytes(base_hash128(place->host_id, strlen(place->host_id), 0), host_id);
 }
 
 // Which ranks are on the host of this one.
@@ -50,7 +51,8 @@ static void count_neighbours(const struct mesh_meeting *meeting)
     struct boot_mesh *mesh = meeting->mesh;
     const struct mesh_entry *own = &meeting->entries[meeting->place->rank];
     for (int rank = 0; rank < mesh->world; rank++) {
-        const bool here = memcmp(meeting->entries[rank].home, own->home, sizeof own->home) == 0;
+        const bool here =
+            memcmp(meeting->entries[rank].host_id, own->host_id, sizeof own->host_id) == 0;
         mesh->local_world += here;
         mesh->local_rank += here && rank < meeting->place->rank;
     }
@@ -84,7 +86,7 @@ static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
     meeting->mesh->pids[rank] = getpid();
     memcpy(meeting->entries[rank].host, meeting->mesh->hosts[rank], BOOT_HOST_BYTES);
     meeting->entries[rank].pid = getpid();
-    find_home(meeting->place, meeting->entries[rank].home);
+    find_host_id(meeting->place, meeting->entries[rank].host_id);
     meeting->wait = boot_wait_begin(meeting->place->remind_ns, meeting->place->deadline_ns);
     meeting->wait.asked = meeting->place->asked;
     zero_result result = ZERO_OK;

@@ -18,8 +18,8 @@ enum {
     BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
     BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
     BOOT_PORT_MAX = 65535,
-    BOOT_MESH_MAX = 512,  /**< the most ranks that meet so: each has a socket to every other */
-    BOOT_HOME_BYTES = 16, /**< what tells hosts apart */
+    BOOT_MESH_MAX = 512,     /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_HOST_ID_BYTES = 16, /**< what tells hosts apart */
 };
 
 /** Where rank 0 listens. */
@@ -62,7 +62,7 @@ void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
  * network namespace, where abstract sockets are, one user namespace and one user. Where one of them
  * can't be found out it is random: no other process is on the same host then. *Local.*
  */
-void boot_home(unsigned char home[BOOT_HOME_BYTES]);
+void boot_host_id(unsigned char host_id[BOOT_HOST_ID_BYTES]);
 
 /** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
 struct boot_mesh {
@@ -72,7 +72,7 @@ struct boot_mesh {
     char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
     pid_t *pids;                    /**< of every rank, as it numbers itself there */
     int local_rank, local_world;    /**< this rank among those of its host, and how many these are:
-                                         ranks whose boot_home() is equal */
+                                         ranks whose boot_host_id() is equal */
 };
 
 /**

@@ -104,7 +104,7 @@ static zero_result introduce(const struct mesh_meeting *meeting, int port, struc
     snprintf(hello.name, sizeof hello.name, "%s", place->name);
     memcpy(hello.secret, meeting->master->secret, sizeof hello.secret);
     memcpy(hello.host, meeting->mesh->hosts[place->rank], sizeof hello.host);
-    memcpy(hello.home, meeting->entries[place->rank].home, sizeof hello.home);
+    memcpy(hello.host_id, meeting->entries[place->rank].host_id, sizeof hello.host_id);
     return mesh_send(meeting->mesh->sockets[0], MESH_HELLO, &hello, sizeof hello, patience(meeting),
                      error);
 }

@@ -142,7 +142,7 @@ static void take_in(struct server *server, struct mesh_caller *caller)
     entry->port = hello->port;
     entry->pid = hello->pid;
     memcpy(entry->host, hello->host, sizeof entry->host);
-    memcpy(entry->home, hello->home, sizeof entry->home);
+    memcpy(entry->host_id, hello->host_id, sizeof entry->host_id);
     memcpy(mesh->hosts[hello->rank], entry->host, sizeof entry->host);
     if (!mesh_address(caller->fd, true, entry->address, &port) ||
         mesh_send(caller->fd, MESH_KNOWN, NULL, 0, 0, NULL)) {

@@ -52,7 +52,7 @@ struct mesh_hello {
     char name[BOOT_NAME_BYTES];
     char secret[BOOT_SECRET_BYTES];
     char host[BOOT_HOST_BYTES];
-    unsigned char home[BOOT_HOME_BYTES];
+    unsigned char host_id[BOOT_HOST_ID_BYTES];
 };
 
 struct mesh_entry {
@@ -60,7 +60,7 @@ struct mesh_entry {
     uint32_t port;
     int32_t pid;
     char host[BOOT_HOST_BYTES];
-    unsigned char home[BOOT_HOME_BYTES];
+    unsigned char host_id[BOOT_HOST_ID_BYTES];
 };
 
 struct mesh_peer {

@@ -100,8 +100,8 @@ struct boot_meeting {
                                      half of the time there is */
     bool (*asked)(void);        /**< whether this rank is asked to stop: then it waits 2 s more for
                                      missing ranks at most; NULL: it never is */
-    const char *home;           /**< boot_mesh_open(): stands for this host, as boot_home() would
-                                     find it out; NULL: it does */
+    const char *host_id;        /**< boot_mesh_open(): stands for this host, as boot_host_id() would
+                                  find it out; NULL: it does */
     bool all_here;              /**< boot_meet(): all ranks are known to be on this host, so that no
                                      message speaks of others */
 };

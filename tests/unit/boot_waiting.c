@@ -224,8 +224,9 @@ static void expect_homes(const char *homes)
     struct mesh_ranks ranks;
     mesh_ranks_begin(&ranks, "127.0.0.1", 30000);
     for (int rank = world - 1; rank >= 0; rank--) {
-        const char home[2] = {homes[rank], '\0'};
-        mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = world, .home = home});
+        const char host_id[2] = {homes[rank], '\0'};
+        mesh_ranks_start(&ranks,
+                         &(struct mesh_role){.rank = rank, .world = world, .host_id = host_id});
     }
     mesh_ranks_end(&ranks);
     for (int rank = 0; rank < world; rank++) {
@@ -253,7 +254,7 @@ static void ranks_learn_who_is_beside_them(void **state)
 static void a_network_namespace_is_a_host(void **state)
 {
     (void)state;
-    unsigned char(*homes)[BOOT_HOME_BYTES] =
+    unsigned char(*homes)[BOOT_HOST_ID_BYTES] =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(homes, MAP_FAILED);
     bool apart = true;
@@ -263,18 +264,18 @@ static void a_network_namespace_is_a_host(void **state)
         if (child == 0) {
             if (i == 2 && unshare(CLONE_NEWNET) != 0)
                 _exit(1);
-            boot_home(homes[i]);
+            boot_host_id(homes[i]);
             _exit(0);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         apart = status == 0;
     }
-    assert_memory_equal(homes[0], homes[1], BOOT_HOME_BYTES);
+    assert_memory_equal(homes[0], homes[1], BOOT_HOST_ID_BYTES);
     if (!apart)
         print_message("not run: another network namespace, for unshare(CLONE_NEWNET) is not "
                       "allowed here\n");
     else
-        assert_memory_not_equal(homes[0], homes[2], BOOT_HOME_BYTES);
+        assert_memory_not_equal(homes[0], homes[2], BOOT_HOST_ID_BYTES);
     munmap(homes, 4096);
 }
 

@@ -96,7 +96,7 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                              .log = &log,
                                              .remind_ns = ranks->set.remind_ns,
                                              .asked = ranks->set.asked,
-                                             .home = role->home};
+                                             .host_id = role->host_id};
         struct boot_mesh mesh;
         usleep((useconds_t)role->pause_ms * 1000);
         const zero_result met = boot_mesh_open(&mesh, &meeting, &master, &verdict->error);
