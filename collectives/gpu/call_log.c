@@ -3,33 +3,33 @@
 
 #include <string.h>
 
-const struct device_board *device_board_of(const struct coll_device *device, int rank)
+const struct gcomm_board *gcomm_board_of(const struct gcomm *device, int rank)
 {
     return coll_arena_peer(device->arena, coll_root_rank(device->host, rank));
 }
 
-void device_board_call(struct coll_device *device, const struct coll_signature *signature,
-                       uint64_t sequence)
+void gcomm_board_call(struct gcomm *device, const struct coll_signature *signature,
+                      uint64_t sequence)
 {
-    struct device_board *board = device->board;
-    const size_t place = sequence % COLL_DEVICE_UNDER_WAY;
-    uint64_t words[DEVICE_CALL_WORDS];
+    struct gcomm_board *board = device->board;
+    const size_t place = sequence % GCOMM_UNDER_WAY;
+    uint64_t words[GCOMM_CALL_WORDS];
     memcpy(words, signature, sizeof words);
     atomic_store(&board->calls[place].sequence, 0);
-    for (size_t i = 0; i < DEVICE_CALL_WORDS; i++)
+    for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
         atomic_store(&board->calls[place].words[i], words[i]);
     atomic_store(&board->calls[place].sequence, sequence);
     atomic_store(&board->started, sequence);
     coll_arena_show(device->arena);
 }
 
-void device_board_state(struct coll_device *device, enum device_state state)
+void gcomm_board_state(struct gcomm *device, enum gcomm_state state)
 {
     atomic_store(&device->board->state, state);
     coll_arena_show(device->arena);
 }
 
-void device_board_finish(struct coll_device *device, uint64_t finished)
+void gcomm_board_finish(struct gcomm *device, uint64_t finished)
 {
     if (atomic_load(&device->board->finished) == finished)
         return;
@@ -38,14 +38,14 @@ void device_board_finish(struct coll_device *device, uint64_t finished)
 }
 
 /** Whether it is still there. */
-static bool read_call(const struct device_board *board, uint64_t sequence,
+static bool read_call(const struct gcomm_board *board, uint64_t sequence,
                       struct coll_signature *signature)
 {
-    const size_t place = sequence % COLL_DEVICE_UNDER_WAY;
-    uint64_t words[DEVICE_CALL_WORDS];
+    const size_t place = sequence % GCOMM_UNDER_WAY;
+    uint64_t words[GCOMM_CALL_WORDS];
     if (atomic_load(&board->calls[place].sequence) != sequence)
         return false;
-    for (size_t i = 0; i < DEVICE_CALL_WORDS; i++)
+    for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
         words[i] = atomic_load(&board->calls[place].words[i]);
     if (atomic_load(&board->calls[place].sequence) != sequence)
         return false;
@@ -54,7 +54,7 @@ static bool read_call(const struct device_board *board, uint64_t sequence,
     return true;
 }
 
-static zero_result fail_diverged(struct coll_device *device, int rank, uint64_t sequence,
+static zero_result fail_diverged(struct gcomm *device, int rank, uint64_t sequence,
                                  const struct coll_signature *mine,
                                  const struct coll_signature *theirs)
 {
@@ -63,7 +63,7 @@ static zero_result fail_diverged(struct coll_device *device, int rank, uint64_t 
     coll_signature_text(mine, sequence, own);
     coll_signature_text(theirs, sequence, other);
     coll_signature_difference(mine, theirs, difference);
-    struct base_text text = {message, sizeof message, (size_t)device_text_begin(device, message)};
+    struct base_text text = {message, sizeof message, (size_t)gcomm_text_begin(device, message)};
     base_text_add(&text, "ranks made different calls on their devices: rank %d %s, rank %d %s%s",
                   coll_root_rank(device->host, device->host->rank), own,
                   coll_root_rank(device->host, rank), other, difference);
@@ -71,11 +71,11 @@ static zero_result fail_diverged(struct coll_device *device, int rank, uint64_t 
     return coll_failed(device->host);
 }
 
-zero_result device_board_compare(struct coll_device *device)
+zero_result gcomm_board_compare(struct gcomm *device)
 {
     const uint64_t mine = atomic_load(&device->board->started);
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct device_board *board = device_board_of(device, rank);
+        const struct gcomm_board *board = gcomm_board_of(device, rank);
         const uint64_t theirs = atomic_load(&board->started);
         while (device->compared[rank] < mine && device->compared[rank] < theirs) {
             const uint64_t sequence = ++device->compared[rank];
@@ -88,58 +88,57 @@ zero_result device_board_compare(struct coll_device *device)
     return ZERO_OK;
 }
 
-void device_board_text(const struct coll_device *device, int rank, uint64_t sequence,
-                       char text[COLL_TEXT_BYTES])
+void gcomm_board_text(const struct gcomm *device, int rank, uint64_t sequence,
+                      char text[COLL_TEXT_BYTES])
 {
     struct coll_signature signature;
-    if (sequence > 0 && read_call(device_board_of(device, rank), sequence, &signature))
+    if (sequence > 0 && read_call(gcomm_board_of(device, rank), sequence, &signature))
         coll_signature_text(&signature, sequence, text);
     else
         strcpy(text, "nothing");
 }
 
-void device_board_absent(const struct coll_device *device, uint64_t sequence, char *text,
-                         size_t size)
+void gcomm_board_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size)
 {
     struct base_text list = {text, size, 0};
     text[0] = '\0';
     for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t theirs = atomic_load(&device_board_of(device, rank)->started);
+        const uint64_t theirs = atomic_load(&gcomm_board_of(device, rank)->started);
         char last[COLL_TEXT_BYTES];
         if (theirs >= sequence)
             continue;
-        device_board_text(device, rank, theirs, last);
+        gcomm_board_text(device, rank, theirs, last);
         base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
                       coll_root_rank(device->host, rank), last);
     }
 }
 
-int device_board_left(const struct coll_device *device, uint64_t sequence)
+int gcomm_board_left(const struct gcomm *device, uint64_t sequence)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct device_board *board = device_board_of(device, rank);
+        const struct gcomm_board *board = gcomm_board_of(device, rank);
         // In this order: who has left starts nothing any more.
-        if (atomic_load(&board->state) == DEVICE_LEFT && atomic_load(&board->started) < sequence)
+        if (atomic_load(&board->state) == GCOMM_LEFT && atomic_load(&board->started) < sequence)
             return coll_root_rank(device->host, rank);
     }
     return -1;
 }
 
-bool device_board_finished(const struct coll_device *device, uint64_t sequence)
+bool gcomm_board_finished(const struct gcomm *device, uint64_t sequence)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct device_board *board = device_board_of(device, rank);
-        if (atomic_load(&board->finished) < sequence && atomic_load(&board->state) != DEVICE_LEFT)
+        const struct gcomm_board *board = gcomm_board_of(device, rank);
+        if (atomic_load(&board->finished) < sequence && atomic_load(&board->state) != GCOMM_LEFT)
             return false;
     }
     return true;
 }
 
-bool device_board_closed(const struct coll_device *device)
+bool gcomm_board_closed(const struct gcomm *device)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t state = atomic_load(&device_board_of(device, rank)->state);
-        if (state != DEVICE_LEFT && state != DEVICE_FAILED)
+        const uint64_t state = atomic_load(&gcomm_board_of(device, rank)->state);
+        if (state != GCOMM_LEFT && state != GCOMM_FAILED)
             return false;
     }
     return true;

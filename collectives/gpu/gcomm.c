@@ -7,15 +7,15 @@
 
 /* ------------------------------------------------------------------ which */
 
-static const struct coll_device_transport *const transports[] = {
-    &coll_device_transport_host,
+static const struct gcomm_transport *const transports[] = {
+    &gcomm_transport_host,
 #ifdef ZERO_WITH_NCCL
-    &coll_device_transport_nccl,
+    &gcomm_transport_nccl,
 #endif
     NULL,
 };
 
-static const struct coll_device_transport *find_transport(const char *name)
+static const struct gcomm_transport *find_transport(const char *name)
 {
     for (size_t i = 0; transports[i]; i++)
         if (strcmp(transports[i]->name, name) == 0)
@@ -23,12 +23,12 @@ static const struct coll_device_transport *find_transport(const char *name)
     return NULL;
 }
 
-static zero_result check_config(const struct coll_device_config *config, struct base_error *error)
+static zero_result check_config(const struct gcomm_config *config, struct base_error *error)
 {
     if (!config->transport || !config->device)
         return zero_fail(error, ZERO_E_INVALID,
                          "collectives of devices: without a transport or a device");
-    const struct coll_device_transport *transport = find_transport(config->transport);
+    const struct gcomm_transport *transport = find_transport(config->transport);
     if (!transport)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "collectives of devices: this build has no transport %s",
@@ -40,54 +40,53 @@ static zero_result check_config(const struct coll_device_config *config, struct 
     return ZERO_OK;
 }
 
-bool coll_device_has(const char *transport)
+bool gcomm_has(const char *transport)
 {
     return find_transport(transport) != NULL;
 }
 
-zero_result coll_device_ready(const char *transport, const struct base_device *device,
-                              struct base_error *error)
+zero_result gcomm_ready(const char *transport, const struct base_device *device,
+                        struct base_error *error)
 {
-    const struct coll_device_config config = {.transport = transport, .device = device};
+    const struct gcomm_config config = {.transport = transport, .device = device};
     const zero_result result = check_config(&config, error);
     return result ? result : find_transport(transport)->prepare(&config, error);
 }
 
-zero_result coll_device_alloc(void **memory, const char *transport,
-                              const struct base_device *device, size_t bytes,
-                              struct base_error *error)
+zero_result gcomm_alloc(void **memory, const char *transport, const struct base_device *device,
+                        size_t bytes, struct base_error *error)
 {
-    const struct coll_device_config config = {.transport = transport, .device = device};
+    const struct gcomm_config config = {.transport = transport, .device = device};
     const zero_result result = check_config(&config, error);
     *memory = NULL;
     if (result)
         return result;
-    const struct coll_device_transport *found = find_transport(transport);
+    const struct gcomm_transport *found = find_transport(transport);
     return found->alloc ? found->alloc(memory, bytes, error) : device->alloc(memory, bytes, error);
 }
 
-zero_result coll_device_free(void *memory, const char *transport, const struct base_device *device,
-                             struct base_error *error)
+zero_result gcomm_free(void *memory, const char *transport, const struct base_device *device,
+                       struct base_error *error)
 {
-    const struct coll_device_transport *found = find_transport(transport);
+    const struct gcomm_transport *found = find_transport(transport);
     if (memory && found && found->free)
         return found->free(memory, error);
     device->free(memory);
     return ZERO_OK;
 }
 
-size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most)
+size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *most)
 {
-    const struct coll_device_transport *found = find_transport(transport);
-    const size_t own = sizeof(struct coll_device) + sizeof(struct device_board) +
-                       (size_t)world * sizeof *((struct coll_device *)NULL)->compared;
+    const struct gcomm_transport *found = find_transport(transport);
+    const size_t own = sizeof(struct gcomm) + sizeof(struct gcomm_board) +
+                       (size_t)world * sizeof *((struct gcomm *)NULL)->compared;
     return own + (found && found->memory ? found->memory(world, most) : 0);
 }
 
 /* ------------------------------------------------------------------ beginning */
 
-zero_result device_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
-                         const struct base_error *mine, struct base_error *error)
+zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
+                        const struct base_error *mine, struct base_error *error)
 {
     *values = base_calloc((size_t)host->world, sizeof **values);
     if (*values)
@@ -102,7 +101,7 @@ static zero_result agree(struct coll_comm *host, size_t value, const char *what,
                          const struct base_error *mine, struct base_error *error)
 {
     size_t *values;
-    result = device_agree(host, value, &values, result, mine, error);
+    result = gcomm_agree(host, value, &values, result, mine, error);
     for (int rank = 1; rank < host->world && !result; rank++)
         if (values[rank] != values[0])
             result = zero_fail(error, ZERO_E_INVALID,
@@ -113,25 +112,24 @@ static zero_result agree(struct coll_comm *host, size_t value, const char *what,
 }
 
 /** NULL: there is no memory. */
-static struct coll_device *allocate(const struct coll_device_config *config,
-                                    struct coll_device *whole)
+static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *whole)
 {
     struct coll_comm *host = config->host;
-    struct coll_device *device = base_calloc(1, sizeof *device);
+    struct gcomm *device = base_calloc(1, sizeof *device);
     uint64_t *compared = base_calloc((size_t)host->world, sizeof *compared);
     if (!device || !compared) {
         base_free(device);
         base_free(compared);
         return NULL;
     }
-    *device = (struct coll_device){
+    *device = (struct gcomm){
         .transport = find_transport(config->transport),
         .host = host,
         .whole = whole ? whole : device,
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->comm_world->timeout_ns,
-        .ending_ns = config->ending_ns ? config->ending_ns : DEVICE_ENDING_NS,
+        .ending_ns = config->ending_ns ? config->ending_ns : GCOMM_ENDING_NS,
         .log = config->log,
         .compared = compared,
     };
@@ -146,13 +144,13 @@ static struct coll_device *allocate(const struct coll_device_config *config,
     return device;
 }
 
-zero_result device_make(struct coll_device **made, const struct coll_device_config *config,
-                        struct coll_device *whole, struct base_error *error)
+zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
+                       struct base_error *error)
 {
     zero_result result = check_config(config, error);
     if (result)
         return result;
-    struct coll_device *device = *made = allocate(config, whole);
+    struct gcomm *device = *made = allocate(config, whole);
     if (!device)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *device);
     result = device->kind->enter(device->number, error);
@@ -160,16 +158,16 @@ zero_result device_make(struct coll_device **made, const struct coll_device_conf
         return result;
     result = device->transport->prepare(config, error);
     if (!result)
-        result = device_order_open(device, error);
+        result = gcomm_order_open(device, error);
     if (!result)
-        result = device_watch_start(device, error);
+        result = gcomm_watch_start(device, error);
     device->kind->leave();
     return result;
 }
 
 /** Waits for the others as long as none of them has failed to come: ZERO_AGAIN if one has, which
  * has a message. */
-static zero_result meet(struct coll_device *device, struct base_error *error)
+static zero_result meet(struct gcomm *device, struct base_error *error)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
@@ -183,37 +181,37 @@ static zero_result meet(struct coll_device *device, struct base_error *error)
         if (result != ZERO_AGAIN)
             return result;
         for (int rank = 0; rank < device->host->world; rank++)
-            if (atomic_load(&device_board_of(device, rank)->state) == DEVICE_FAILED)
+            if (atomic_load(&gcomm_board_of(device, rank)->state) == GCOMM_FAILED)
                 return ZERO_AGAIN;
         const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > device->timeout_ns)
             return zero_fail(error, ZERO_E_TIMEOUT, "%s: the ranks have not met within %.1f s",
                              device->transport->name, (double)waited_ns * 1e-9);
-        device_pause(&rounds);
+        gcomm_pause(&rounds);
     }
 }
 
-void device_wait_for_meeting(const struct coll_device *device, struct coll_comm *host,
-                             const struct coll_arena *arena)
+void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
+                            const struct coll_arena *arena)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     for (int rank = 0; rank < host->world;) {
-        const struct device_board *board = coll_arena_peer(arena, coll_root_rank(host, rank));
-        const uint64_t state = board ? atomic_load(&board->state) : DEVICE_JOINED;
-        if (state == DEVICE_JOINED || state == DEVICE_FAILED)
+        const struct gcomm_board *board = coll_arena_peer(arena, coll_root_rank(host, rank));
+        const uint64_t state = board ? atomic_load(&board->state) : GCOMM_JOINED;
+        if (state == GCOMM_JOINED || state == GCOMM_FAILED)
             rank++;
         else if (coll_progress(host) == ZERO_OK &&
                  coll_waited(&clock) < device->timeout_ns + device->ending_ns)
-            device_pause(&rounds);
+            gcomm_pause(&rounds);
         else
             return;
     }
 }
 
 /** The link is there for others when there is something in it to end. */
-static zero_result make_link(struct coll_device *device, const struct coll_device_config *config,
-                             const unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+static zero_result make_link(struct gcomm *device, const struct gcomm_config *config,
+                             const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     void *link = NULL;
     pthread_mutex_lock(&device->calls);
@@ -227,11 +225,11 @@ static zero_result make_link(struct coll_device *device, const struct coll_devic
     return result;
 }
 
-static zero_result join(struct coll_device *device, const struct coll_device_config *config,
+static zero_result join(struct gcomm *device, const struct gcomm_config *config,
                         struct base_error *error)
 {
     struct base_error mine = {.result = ZERO_OK};
-    unsigned char id[DEVICE_ID_BYTES] = {0};
+    unsigned char id[GCOMM_ID_BYTES] = {0};
     zero_result result = ZERO_OK;
     if (device->host->rank == 0)
         result = device->transport->identify(id, &mine);
@@ -241,7 +239,7 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
         result = coll_state(device->host, error);
     if (result)
         return result;
-    device_board_state(device, DEVICE_JOINING);
+    gcomm_board_state(device, GCOMM_JOINING);
     result = device->kind->enter(device->number, &mine);
     if (!result) {
         result = make_link(device, config, id, &mine);
@@ -249,12 +247,12 @@ static zero_result join(struct coll_device *device, const struct coll_device_con
             result = meet(device, &mine);
         device->kind->leave();
     }
-    device_board_state(device, result ? DEVICE_FAILED : DEVICE_JOINED);
-    device_wait_for_meeting(device, device->host, device->arena);
+    gcomm_board_state(device, result ? GCOMM_FAILED : GCOMM_JOINED);
+    gcomm_wait_for_meeting(device, device->host, device->arena);
     return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 
-static zero_result enroll_own(struct coll_device *device, const struct coll_device_config *config,
+static zero_result enroll_own(struct gcomm *device, const struct gcomm_config *config,
                               struct base_error *error)
 {
     zero_result result = device->kind->enter(device->number, error);
@@ -270,7 +268,7 @@ static zero_result enroll_own(struct coll_device *device, const struct coll_devi
 }
 
 /** With a link that is well and has nothing to do. */
-static void dismiss(struct coll_device *device)
+static void dismiss(struct gcomm *device)
 {
     struct base_error error = {.result = ZERO_OK};
     if (!device->transport->dismiss)
@@ -282,11 +280,11 @@ static void dismiss(struct coll_device *device)
         pthread_mutex_unlock(&device->calls);
         device->kind->leave();
     }
-    device_watch_log(device, &error);
+    gcomm_watch_log(device, &error);
 }
 
 /** Registers memory: where one rank has not, the others may not give theirs either. */
-static zero_result enroll(struct coll_device *device, const struct coll_device_config *config,
+static zero_result enroll(struct gcomm *device, const struct gcomm_config *config,
                           struct base_error *error)
 {
     struct base_error mine = {.result = ZERO_OK};
@@ -311,7 +309,7 @@ static zero_result enroll(struct coll_device *device, const struct coll_device_c
 }
 
 /** What is there is still used, and stays as it is. */
-static void leave_behind(struct coll_device *device)
+static void leave_behind(struct gcomm *device)
 {
     if (!device->has_lost) // which has been told of
         base_logf(device->log, ZERO_LOG_ERROR, "coll",
@@ -327,8 +325,8 @@ static void leave_behind(struct coll_device *device)
     pthread_mutex_unlock(&device->mutex);
 }
 
-zero_result device_join(struct coll_device *device, struct coll_arena *arena,
-                        const struct coll_device_config *config, struct base_error *error)
+zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
+                       const struct gcomm_config *config, struct base_error *error)
 {
     device->arena = arena;
     device->board = coll_arena_base(arena);
@@ -336,13 +334,13 @@ zero_result device_join(struct coll_device *device, struct coll_arena *arena,
     if (!result)
         result = enroll(device, config, error);
     if (result)
-        device_board_state(device, DEVICE_FAILED); // nobody need wait for it
+        gcomm_board_state(device, GCOMM_FAILED); // nobody need wait for it
     return result;
 }
 
 /** The end of a group's link waits for what the whole and other groups have under way: here there
  * is no limit for that, but their own. */
-static void wait_for_others(struct coll_device *device)
+static void wait_for_others(struct gcomm *device)
 {
     unsigned rounds = 0;
     if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
@@ -351,20 +349,20 @@ static void wait_for_others(struct coll_device *device)
     if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
         while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
                coll_progress(device->host) == ZERO_OK)
-            device_pause(&rounds);
+            gcomm_pause(&rounds);
     device->kind->leave();
 }
 
-bool device_discard(struct coll_device *device)
+bool gcomm_discard(struct gcomm *device)
 {
     if (!device)
         return true;
-    struct coll_device *const whole = device->whole;
-    if (device_is_group(device) && device->board) // it may have a link
+    struct gcomm *const whole = device->whole;
+    if (gcomm_is_group(device) && device->board) // it may have a link
         wait_for_others(device);
-    bool ended = (!device->watched || device_watch_stop(device)) && !device->has_lost;
+    bool ended = (!device->watched || gcomm_watch_stop(device)) && !device->has_lost;
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
-        ended = device_order_close(device);
+        ended = gcomm_order_close(device);
         device->kind->leave();
     }
     if (!ended) {
@@ -372,17 +370,17 @@ bool device_discard(struct coll_device *device)
         whole->has_lost = true; // whose stream it may use
         return false;
     }
-    if (device_is_group(device))
+    if (gcomm_is_group(device))
         atomic_fetch_sub(&whole->groups, 1);
     base_free(device->compared);
     base_free(device);
     return true;
 }
 
-zero_result coll_device_open(struct coll_device **opened, const struct coll_device_config *config,
-                             struct base_error *error)
+zero_result gcomm_open(struct gcomm **opened, const struct gcomm_config *config,
+                       struct base_error *error)
 {
-    struct coll_device *device = NULL;
+    struct gcomm *device = NULL;
     struct coll_arena *arena;
     struct base_error mine = {.result = ZERO_OK};
     *opened = NULL;
@@ -391,16 +389,16 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
     if (config->host->root_ranks)
         return zero_fail(error, ZERO_E_INVALID,
                          "collectives of devices: communicator %s is a group, whose devices "
-                         "coll_device_split() joins",
+                         "gcomm_split() joins",
                          config->host->name);
-    zero_result result = device_make(&device, config, NULL, &mine);
+    zero_result result = gcomm_make(&device, config, NULL, &mine);
     const size_t name = device ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
     result = agree(config->host, name, "their transports", result, &mine, error);
     if (!result && device)
         result = coll_arena_create(config->host, sizeof *device->board, &arena, error);
     if (!result && device)
-        result = device_join(device, arena, config, error);
-    if (!result || (device && !device_discard(device)))
+        result = gcomm_join(device, arena, config, error);
+    if (!result || (device && !gcomm_discard(device)))
         *opened = device;
     return result;
 }
@@ -408,29 +406,29 @@ zero_result coll_device_open(struct coll_device **opened, const struct coll_devi
 /* ------------------------------------------------------------------ end */
 
 /** What this rank has given to the others is used by them until they have finished it as well. */
-static void wait_for_all(struct coll_device *device)
+static void wait_for_all(struct gcomm *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    zero_result result = coll_device_wait(device, device->started);
-    while (!result && !device_board_finished(device, device->started)) {
+    zero_result result = gcomm_wait(device, device->started);
+    while (!result && !gcomm_board_finished(device, device->started)) {
         const uint64_t waited_ns = coll_waited(&clock);
         result = coll_progress(device->host); // somebody may wait for that before it comes to it
         if (!result && waited_ns > device->timeout_ns)
-            result = device_fail(device, ZERO_E_TIMEOUT, device->started,
-                                 "not done on all ranks after %.1f s", (double)waited_ns * 1e-9);
-        device_pause(&rounds);
+            result = gcomm_fail(device, ZERO_E_TIMEOUT, device->started,
+                                "not done on all ranks after %.1f s", (double)waited_ns * 1e-9);
+        gcomm_pause(&rounds);
     }
 }
 
-bool coll_device_close(struct coll_device *device)
+bool gcomm_close(struct gcomm *device)
 {
     if (!device || device->left_behind)
         return !device;
     wait_for_all(device);
-    if (device_is_group(device))
+    if (gcomm_is_group(device))
         wait_for_others(device);
     dismiss(device);
-    device_board_state(device, DEVICE_LEFT);
-    return device_discard(device);
+    gcomm_board_state(device, GCOMM_LEFT);
+    return gcomm_discard(device);
 }

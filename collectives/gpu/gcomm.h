@@ -2,7 +2,7 @@
  * collectives/gpu/gcomm.h: collectives of device memory, among the devices of a communicator's
  * ranks.
  *
- * A `coll_device` stands beside a host communicator (comm.h), which is how its ranks meet and
+ * A `gcomm` stands beside a host communicator (comm.h), which is how its ranks meet and
  * agree, and whose failure is its own: what fails here poisons the host's comm world, and what
  * poisons that, a dead rank or coll_abort(), ends what is under way here. So coll_state() of the
  * host has the message, and nobody needs to ask two.
@@ -11,14 +11,14 @@
  * priorities. They return when they are enqueued, and give a ticket. Between them and the caller's
  * streams stand two calls:
  *
- *     coll_device_after(device, compute)            what is started from now on begins after what
+ *     gcomm_after(device, compute)            what is started from now on begins after what
  *                                                   `compute` was given so far
- *     coll_device_all_gather(device, &op, &ticket)  enqueued
- *     coll_device_before(device, ticket, compute)   what `compute` is given from now on begins
+ *     gcomm_all_gather(device, &op, &ticket)  enqueued
+ *     gcomm_before(device, ticket, compute)   what `compute` is given from now on begins
  * after the operation; now, or much later
  *
  * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
- * of "host": until it is done), and for the oldest where COLL_DEVICE_UNDER_WAY are under way. All
+ * of "host": until it is done), and for the oldest where GCOMM_UNDER_WAY are under way. All
  * ranks start the same operations in the same order; memory, spans and sections may be forgotten
  * when the call returns, the bytes they name stay untouched until the ticket is reached.
  *
@@ -34,10 +34,10 @@
  * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
  * one is made, and a time-out names the ranks that have not come.
  *
- * Groups of ranks have collectives of their own, beside those of all: coll_device_split().
+ * Groups of ranks have collectives of their own, beside those of all: gcomm_split().
  *
  * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
- * at a time uses a coll_device, the one that uses its host communicator.
+ * at a time uses a gcomm, the one that uses its host communicator.
  */
 #ifndef COLLECTIVES_GPU_GCOMM_H
 #define COLLECTIVES_GPU_GCOMM_H
@@ -45,13 +45,13 @@
 #include "base/device.h"
 #include "collectives/comm/comm.h"
 
-struct coll_device;
+struct gcomm;
 
 /** Operations that can be under way at a time; starting a further one waits for the oldest. */
-enum { COLL_DEVICE_UNDER_WAY = 256 };
+enum { GCOMM_UNDER_WAY = 256 };
 
-/** What coll_device_open() needs; strings are copied. */
-struct coll_device_config {
+/** What gcomm_open() needs; strings are copied. */
+struct gcomm_config {
     const char *transport;            /**< "nccl": NVIDIA's library; "host": through the memory of
                                            the host, whose communicator moves it, and the caller
                                            waits for that; for ranks that share a device */
@@ -67,7 +67,7 @@ struct coll_device_config {
      * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
      * on none. */
     void *native;
-    /** Memory of coll_device_alloc(), which all operations stay within; NULL: any. It is
+    /** Memory of gcomm_alloc(), which all operations stay within; NULL: any. It is
      * registered, by transports that have that, on all ranks or on none. All ranks give some, or
      * none does. */
     void *memory;
@@ -81,13 +81,13 @@ struct coll_device_config {
  * Joins the devices of all ranks. *Collective, ordered* over the host. *device is NULL after a
  * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
  * could not tell each other. Where what was begun cannot be ended, *device is there for
- * coll_device_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
+ * gcomm_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
  * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native`
  * has other ranks or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT,
  * _NOMEM, and the host's failures.
  */
-zero_result coll_device_open(struct coll_device **device, const struct coll_device_config *config,
-                             struct base_error *error);
+zero_result gcomm_open(struct gcomm **device, const struct gcomm_config *config,
+                       struct base_error *error);
 
 /**
  * Joins the devices of the ranks of each group: `group` is what one coll_split() has made of this
@@ -95,11 +95,11 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
  * *device is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
  * the operations of `whole`.
  *
- * A group is a coll_device as any other, with tickets of its own, whose ranks are numbered as the
+ * A group is a gcomm as any other, with tickets of its own, whose ranks are numbered as the
  * host's group numbers them; in messages they have their numbers in the root. It has the device,
  * transport and time-out of `whole`, and, if that has registered memory, the same memory registered
  * once more, for which the same holds. It also has its stream: operations of all of them are done
- * in the order in which this rank has started them, and so what coll_device_after() holds back in
+ * in the order in which this rank has started them, and so what gcomm_after() holds back in
  * one is held back in all. Therefore ranks that are in two of them start the operations of both in
  * one order. (On the host they need not.) Between a group and `whole` another order is
  * ZERO_E_DIVERGED as soon as the group's ranks show it; else ranks wait for each other until the
@@ -110,69 +110,68 @@ zero_result coll_device_open(struct coll_device **device, const struct coll_devi
  * After a failure, which all ranks have, of groups or not, the lowest failed one's, *device is
  * NULL, and host and `whole` are as before unless the ranks could not tell each other:
  * ZERO_E_INVALID (`whole` is a group itself; `group` is not one of its host's, or is not given by
- * all its ranks), ZERO_E_LIMIT (arenas), and those of coll_device_open().
+ * all its ranks), ZERO_E_LIMIT (arenas), and those of gcomm_open().
  */
-zero_result coll_device_split(struct coll_device **device, struct coll_device *whole,
-                              struct coll_comm *group, struct base_error *error);
+zero_result gcomm_split(struct gcomm **device, struct gcomm *whole, struct coll_comm *group,
+                        struct base_error *error);
 
 /**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
  * finish it too; of a group also for what else is in its stream. After a failure only for the
  * abort, `ending_ns` at most: what cannot be ended then is left behind, with a word in the log, and
- * false is returned: coll_device_config.memory has to be left, too, for it is still in use. So it
+ * false is returned: gcomm_config.memory has to be left, too, for it is still in use. So it
  * is where a group was left behind, be it one that could not be made. Whoever starts something
  * afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may still wait
  * for an operation. NULL is fine: true.
  */
-bool coll_device_close(struct coll_device *device);
+bool gcomm_close(struct gcomm *device);
 
-/** Memory for coll_device_config.memory, of the device entered, from the transport's own allocator
+/** Memory for gcomm_config.memory, of the device entered, from the transport's own allocator
  * if it has one: that of "nccl" rounds up. *memory is NULL after an error: ZERO_E_UNSUPPORTED,
  * _NOMEM, _DEVICE. *Local*, as the next one. */
-zero_result coll_device_alloc(void **memory, const char *transport,
-                              const struct base_device *device, size_t bytes,
-                              struct base_error *error);
-/** Frees it, when no coll_device has it any more; accepts NULL. ZERO_E_DEVICE: "nccl" could not,
+zero_result gcomm_alloc(void **memory, const char *transport, const struct base_device *device,
+                        size_t bytes, struct base_error *error);
+/** Frees it, when no gcomm has it any more; accepts NULL. ZERO_E_DEVICE: "nccl" could not,
  * and it may still be there. */
-zero_result coll_device_free(void *memory, const char *transport, const struct base_device *device,
-                             struct base_error *error);
+zero_result gcomm_free(void *memory, const char *transport, const struct base_device *device,
+                       struct base_error *error);
 
 /** Whether this build has a transport of that name. *Local.* */
-bool coll_device_has(const char *transport);
+bool gcomm_has(const char *transport);
 
 /** Whether what it needs is here, too: loads its library. ZERO_E_UNSUPPORTED (no such transport in
  * this build; its library is missing or too old), ZERO_E_INVALID. *Local.* */
-zero_result coll_device_ready(const char *transport, const struct base_device *device,
-                              struct base_error *error);
+zero_result gcomm_ready(const char *transport, const struct base_device *device,
+                        struct base_error *error);
 
 /** The most that a rank moves by one operation. */
-struct coll_device_load {
+struct gcomm_load {
     size_t sections;
     size_t sent, received; /**< bytes; what goes to several ranks counts as often */
 };
 
-/** Bytes of the host's that a coll_device of so many ranks takes on each of them, whose operations
+/** Bytes of the host's that a gcomm of so many ranks takes on each of them, whose operations
  * move no more than that; not what NCCL takes for itself, there and on the device. *Local.* */
-size_t coll_device_memory(const char *transport, int world, const struct coll_device_load *most);
+size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *most);
 
 /** The stream of a whole and its groups: what is given to that runs in order with the operations.
  * *Local.* */
-void *coll_device_stream(const struct coll_device *device);
+void *gcomm_stream(const struct gcomm *device);
 
 /* ------------------------------------------------------------------ order */
 
 /** What is started from now on begins after what the stream has been given so far. *Local.* */
-zero_result coll_device_after(struct coll_device *device, void *stream);
+zero_result gcomm_after(struct gcomm *device, void *stream);
 
 /** What the stream is given from now on begins after the operation, and all that were started
  * before it. Ticket 0 is none. *Local.* */
-zero_result coll_device_before(struct coll_device *device, uint64_t ticket, void *stream);
+zero_result gcomm_before(struct gcomm *device, uint64_t ticket, void *stream);
 
 /** ZERO_OK if the operation is done, ZERO_AGAIN if not yet, or the failure. *Local.* */
-zero_result coll_device_query(struct coll_device *device, uint64_t ticket);
+zero_result gcomm_query(struct gcomm *device, uint64_t ticket);
 
 /** Waits until it is done, or something fails; the deadline holds. *Local.* */
-zero_result coll_device_wait(struct coll_device *device, uint64_t ticket);
+zero_result gcomm_wait(struct gcomm *device, uint64_t ticket);
 
 /* ------------------------------------------------------------------ operations */
 
@@ -181,7 +180,7 @@ zero_result coll_device_wait(struct coll_device *device, uint64_t ticket);
 // are the same on all ranks, and so are the numbers of sections.
 
 /** Rank r's block of spans[r].count bytes ends up at whole + spans[r].offset on every rank. */
-struct coll_device_gathered {
+struct gcomm_gathered {
     const void *source;            /**< this rank's block; in place: whole + its span's offset */
     void *whole;                   /**< of this rank */
     const struct coll_span *spans; /**< world entries, in bytes; blocks don't overlap; any count */
@@ -189,24 +188,24 @@ struct coll_device_gathered {
 
 /** All-gather. Blocks of one size that follow each other in the order of ranks go by the
  * transport's own all-gather, all others from rank to rank. */
-struct coll_device_all_gather {
-    const struct coll_device_gathered *sections;
+struct gcomm_all_gather {
+    const struct gcomm_gathered *sections;
     size_t count;
     struct coll_label label; /**< read by the call only, as all here are */
 };
-zero_result coll_device_all_gather(struct coll_device *device,
-                                   const struct coll_device_all_gather *op, uint64_t *ticket);
+zero_result gcomm_all_gather(struct gcomm *device, const struct gcomm_all_gather *op,
+                             uint64_t *ticket);
 
 /** Every rank gives `bytes` bytes, and gets those of all in rank order: all has world * bytes. */
-zero_result coll_device_exchange(struct coll_device *device, const void *mine, size_t bytes,
-                                 void *all, struct coll_label label, uint64_t *ticket);
+zero_result gcomm_exchange(struct gcomm *device, const void *mine, size_t bytes, void *all,
+                           struct coll_label label, uint64_t *ticket);
 
 /**
  * A vector of which each rank owns a span. To its owner goes every other contributor's part, as it
  * is: contribution k (of rank k, below `contributors`) is at received + k * stride; the own one is
  * not copied, and its place is left alone: it is at source + spans[rank].offset.
  */
-struct coll_device_scattered {
+struct gcomm_scattered {
     const void *source;            /**< this rank's contribution, the whole vector; not read on
                                         ranks from `contributors` on */
     void *received;                /**< anything if this rank's span is empty */
@@ -215,17 +214,16 @@ struct coll_device_scattered {
 };
 
 /** The transport of a canonical reduction, which is summed in order by whoever receives it. */
-struct coll_device_scatter {
-    const struct coll_device_scattered *sections;
+struct gcomm_scatter {
+    const struct gcomm_scattered *sections;
     size_t count;
     int contributors; /**< 1 .. world */
     struct coll_label label;
 };
-zero_result coll_device_scatter(struct coll_device *device, const struct coll_device_scatter *op,
-                                uint64_t *ticket);
+zero_result gcomm_scatter(struct gcomm *device, const struct gcomm_scatter *op, uint64_t *ticket);
 
 /** The owner of a span gets the sum over all ranks. */
-struct coll_device_reduced {
+struct gcomm_reduced {
     const void *source;            /**< the whole vector of this rank */
     void *sum;                     /**< this rank's span; in place: source + its offset; no other
                                         overlap */
@@ -234,18 +232,17 @@ struct coll_device_reduced {
 
 /** The transport's own reduce-scatter: sums in whatever order, rounded to the dtype as often as it
  * likes, so the bits depend on the world and on the machine. */
-struct coll_device_reduce_scatter {
-    const struct coll_device_reduced *sections;
+struct gcomm_reduce_scatter {
+    const struct gcomm_reduced *sections;
     size_t count;
     zero_dtype dtype; /**< of sources and sums */
     struct coll_label label;
 };
-zero_result coll_device_reduce_scatter(struct coll_device *device,
-                                       const struct coll_device_reduce_scatter *op,
-                                       uint64_t *ticket);
+zero_result gcomm_reduce_scatter(struct gcomm *device, const struct gcomm_reduce_scatter *op,
+                                 uint64_t *ticket);
 
 /** Root's bytes end up in every rank's data. */
-zero_result coll_device_broadcast(struct coll_device *device, void *data, size_t bytes, int root,
-                                  struct coll_label label, uint64_t *ticket);
+zero_result gcomm_broadcast(struct gcomm *device, void *data, size_t bytes, int root,
+                            struct coll_label label, uint64_t *ticket);
 
 #endif

@@ -14,39 +14,39 @@
 static struct {
     pthread_mutex_t mutex;
     unsigned expected;
-    struct device_ending *come; // to be ended by whoever gathers
-    bool gathers;               // somebody does
+    struct gcomm_ending *come; // to be ended by whoever gathers
+    bool gathers;              // somebody does
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ------------------------------------------------------------------ the links */
 
-static bool is_left(struct coll_device *device, uint64_t until_ns)
+static bool is_left(struct gcomm *device, uint64_t until_ns)
 {
     unsigned rounds = 0;
     while (pthread_mutex_trylock(&device->calls) != 0) {
         if (base_clock_ns() > until_ns)
             return false;
-        device_pause(&rounds);
+        gcomm_pause(&rounds);
     }
     return true;
 }
 
-static void halt(struct device_ending *one)
+static void halt(struct gcomm_ending *one)
 {
-    struct coll_device *device = one->device;
+    struct gcomm *device = one->device;
     struct base_error error = {.result = ZERO_OK};
     pthread_mutex_lock(&device->mutex);
     one->link = device->link;
     pthread_mutex_unlock(&device->mutex);
     if (one->link && device->transport->halt)
         device->transport->halt(one->link, &error);
-    device_watch_log(device, &error);
+    gcomm_watch_log(device, &error);
 }
 
 /** Nobody finds the link any more. With the mutex of calls, which it gives back. */
-static void take(struct device_ending *one)
+static void take(struct gcomm_ending *one)
 {
-    struct coll_device *device = one->device;
+    struct gcomm *device = one->device;
     if (!one->link) // it may have come to be meanwhile
         halt(one);
     pthread_mutex_lock(&device->mutex);
@@ -57,23 +57,23 @@ static void take(struct device_ending *one)
 
 /** All are told before anything is waited for, be it whoever is in a call of one, and frees it when
  * he comes out of that: what was told lets the driver go on. */
-static void end_links(struct coll_device *device, struct device_ending *first)
+static void end_links(struct gcomm *device, struct gcomm_ending *first)
 {
     const uint64_t until_ns = base_clock_ns() + CALL_NS;
     struct base_error error = {.result = ZERO_OK};
-    for (struct device_ending *one = first; one; one = one->next) {
+    for (struct gcomm_ending *one = first; one; one = one->next) {
         one->was_in_use = !is_left(one->device, until_ns);
         halt(one);
         if (!one->was_in_use)
             take(one);
     }
-    for (struct device_ending *one = first; one; one = one->next)
+    for (struct gcomm_ending *one = first; one; one = one->next)
         if (one->was_in_use) {
             pthread_mutex_lock(&one->device->calls);
             take(one);
         }
     device->transport->abort(first, &error);
-    device_watch_log(device, &error);
+    gcomm_watch_log(device, &error);
 }
 
 /* ------------------------------------------------------------------ mutex held */
@@ -81,7 +81,7 @@ static void end_links(struct coll_device *device, struct device_ending *first)
 static void let_others(unsigned *rounds)
 {
     pthread_mutex_unlock(&all.mutex);
-    device_pause(rounds);
+    gcomm_pause(rounds);
     pthread_mutex_lock(&all.mutex);
 }
 
@@ -97,11 +97,11 @@ static void gather(void)
 }
 
 /** Who comes meanwhile does not wait for these: these may have to wait for it. */
-static void end_all(struct coll_device *device)
+static void end_all(struct gcomm *device)
 {
-    struct device_ending *next, *first = all.come;
+    struct gcomm_ending *next, *first = all.come;
     all.come = NULL;
-    for (struct device_ending *one = first; one; one = one->next)
+    for (struct gcomm_ending *one = first; one; one = one->next)
         one->has_begun = true;
     pthread_mutex_unlock(&all.mutex);
     end_links(device, first);
@@ -114,16 +114,16 @@ static void end_all(struct coll_device *device)
 
 /* ------------------------------------------------------------------ a watcher */
 
-void device_ending_expect(const struct coll_device *device)
+void gcomm_ending_expect(const struct gcomm *device)
 {
     pthread_mutex_lock(&all.mutex);
     all.expected += device->transport->entangled;
     pthread_mutex_unlock(&all.mutex);
 }
 
-static void end_with_others(struct coll_device *device)
+static void end_with_others(struct gcomm *device)
 {
-    struct device_ending mine = {.device = device};
+    struct gcomm_ending mine = {.device = device};
     unsigned rounds = 0;
     pthread_mutex_lock(&all.mutex);
     all.expected--;
@@ -142,7 +142,7 @@ static void end_with_others(struct coll_device *device)
 }
 
 /** Whoever is making one has the mutex of calls. */
-static bool has_link(struct coll_device *device)
+static bool has_link(struct gcomm *device)
 {
     if (pthread_mutex_trylock(&device->calls) != 0)
         return true;
@@ -151,7 +151,7 @@ static bool has_link(struct coll_device *device)
     return has;
 }
 
-void device_ending_come(struct coll_device *device)
+void gcomm_ending_come(struct gcomm *device)
 {
     const bool entangled = device->transport->entangled;
     if (entangled && has_link(device)) {
@@ -161,6 +161,6 @@ void device_ending_come(struct coll_device *device)
         all.expected--;
         pthread_mutex_unlock(&all.mutex);
     } else {
-        end_links(device, &(struct device_ending){.device = device});
+        end_links(device, &(struct gcomm_ending){.device = device});
     }
 }

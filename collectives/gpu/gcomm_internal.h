@@ -29,22 +29,22 @@
 #include <pthread.h>
 
 enum {
-    DEVICE_ID_BYTES = 128,
-    DEVICE_WHERE_BYTES = 32,
-    DEVICE_CALL_WORDS = sizeof(struct coll_signature) / sizeof(uint64_t),
+    GCOMM_ID_BYTES = 128,
+    GCOMM_WHERE_BYTES = 32,
+    GCOMM_CALL_WORDS = sizeof(struct coll_signature) / sizeof(uint64_t),
 };
-#define DEVICE_HAS_LEFT "rank %d has left without it"
+#define GCOMM_HAS_LEFT "rank %d has left without it"
 
 /** How long an end may take, unless something else was said. */
-#define DEVICE_ENDING_NS UINT64_C(10000000000)
+#define GCOMM_ENDING_NS UINT64_C(10000000000)
 
 _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
 
 /** Of links that end together. */
-struct device_ending {
-    struct coll_device *device;
-    void *link;                 /**< NULL: there is none */
-    struct device_ending *next; /**< NULL: this was the last one */
+struct gcomm_ending {
+    struct gcomm *device;
+    void *link;                /**< NULL: there is none */
+    struct gcomm_ending *next; /**< NULL: this was the last one */
     bool has_begun, is_over;
     bool was_in_use; /**< when it was halted somebody was in a call of it, or of the driver */
 };
@@ -55,8 +55,8 @@ struct device_ending {
  * then, about which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about
  * another rank).
  */
-struct coll_device_transport {
-    size_t size;        /**< sizeof(struct coll_device_transport) of the one who filled it */
+struct gcomm_transport {
+    size_t size;        /**< sizeof(struct gcomm_transport) of the one who filled it */
     const char *name;   /**< "nccl" */
     const char *device; /**< whose memory: a base_device's name; NULL: that of any */
 
@@ -65,7 +65,7 @@ struct coll_device_transport {
         entangled; /**< the end of a link may wait for what is under way in others of the process */
 
     /** Bytes of the host's for the largest operation. NULL: none. */
-    size_t (*memory)(int world, const struct coll_device_load *most);
+    size_t (*memory)(int world, const struct gcomm_load *most);
 
     /** Memory of the device entered that `enroll` takes; or ZERO_E_NOMEM. NULL: the device's own
      * will do. */
@@ -74,12 +74,12 @@ struct coll_device_transport {
 
     /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
-    zero_result (*prepare)(const struct coll_device_config *config, struct base_error *error);
+    zero_result (*prepare)(const struct gcomm_config *config, struct base_error *error);
     /** Makes what ranks meet by: the lowest one's. */
-    zero_result (*identify)(unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
+    zero_result (*identify)(unsigned char id[GCOMM_ID_BYTES], struct base_error *error);
     /** Begins to meet. A link that is there after an error is aborted, too. */
-    zero_result (*join)(void **link, const struct coll_device_config *config,
-                        const unsigned char id[DEVICE_ID_BYTES], struct base_error *error);
+    zero_result (*join)(void **link, const struct gcomm_config *config,
+                        const unsigned char id[GCOMM_ID_BYTES], struct base_error *error);
     /** ZERO_AGAIN while something is in progress, or what has gone wrong, be it long ago. Asked by
      * the caller's thread until it is through, and by another one at any time: calls no driver. */
     zero_result (*ready)(void *link, struct base_error *error);
@@ -89,7 +89,7 @@ struct coll_device_transport {
     zero_result (*halt)(void *link, struct base_error *error);
     /** Ends links that this thread has halted, and that nobody uses, and frees them; may take a
      * while. Of those that are entangled the thread has entered the device of one. */
-    zero_result (*abort)(const struct device_ending *first, struct base_error *error);
+    zero_result (*abort)(const struct gcomm_ending *first, struct base_error *error);
 
     /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on
      * stays within. NULL: there is no such thing. */
@@ -117,63 +117,63 @@ struct coll_device_transport {
                           int root, void *stream, struct base_error *error);
 };
 
-extern const struct coll_device_transport coll_device_transport_host;
+extern const struct gcomm_transport gcomm_transport_host;
 #ifdef ZERO_WITH_NCCL
-extern const struct coll_device_transport coll_device_transport_nccl;
+extern const struct gcomm_transport gcomm_transport_nccl;
 #endif
 
 /* ------------------------------------------------------------------ what ranks show each other */
 
-enum device_state {
-    DEVICE_NOT_THERE,
-    DEVICE_JOINING,
-    DEVICE_JOINED,
-    DEVICE_FAILED, /**< to join */
-    DEVICE_LEFT,
+enum gcomm_state {
+    GCOMM_NOT_THERE,
+    GCOMM_JOINING,
+    GCOMM_JOINED,
+    GCOMM_FAILED, /**< to join */
+    GCOMM_LEFT,
 };
 
 /** What a rank shows of itself, in an arena of the host; written by it alone. In this order it is
  * copied to ranks of other hosts: whoever sees that a call was started sees the call. */
-struct device_board {
+struct gcomm_board {
     struct {
         _Atomic uint64_t sequence; /**< 0 while it is written */
-        _Atomic uint64_t words[DEVICE_CALL_WORDS];
-    } calls[COLL_DEVICE_UNDER_WAY];
+        _Atomic uint64_t words[GCOMM_CALL_WORDS];
+    } calls[GCOMM_UNDER_WAY];
     _Atomic uint64_t started, finished; /**< operations */
     _Atomic uint64_t state;
 };
 
-_Static_assert(sizeof(struct device_board) <= COLL_SHOWN_BYTES, "a board can be shown");
+_Static_assert(sizeof(struct gcomm_board) <= COLL_SHOWN_BYTES, "a board can be shown");
 
 /* ------------------------------------------------------------------ one */
 
 /** An operation under way. */
-struct device_operation {
+struct gcomm_operation {
     void *ready; /**< event: the stream has come to it */
     void *done;
     uint64_t record; /**< of the flight recorder */
 };
 
-struct coll_device {
-    const struct coll_device_transport *transport;
+struct gcomm {
+    const struct gcomm_transport *transport;
     struct coll_comm *host;
-    struct coll_device *whole; /**< of a group: that of the root, else itself */
-    _Atomic unsigned groups;   /**< of a whole: those of its groups that there are; */
-    bool has_lost;             /**< one of them was left behind */
+    struct gcomm *whole;     /**< of a group: that of the root, else itself */
+    _Atomic unsigned groups; /**< of a whole: those of its groups that there are; */
+    bool has_lost;           /**< one of them was left behind */
     const struct base_device *kind;
     int number;
-    char where[DEVICE_WHERE_BYTES]; /**< "cuda 0" */
-    char name[COLL_NAME_BYTES];     /**< in the flight recorder */
+    char where[GCOMM_WHERE_BYTES]; /**< "cuda 0" */
+    char name[COLL_NAME_BYTES];    /**< in the flight recorder */
     uint64_t timeout_ns, ending_ns;
     void *memory; /**< that is registered; NULL: none is */
     size_t bytes; /**< of it */
     bool must_register;
     void *stream; /**< of a group: the whole's, so that launches are in one order */
-    void *behind; /**< an event, for coll_device_after() */
+    void *behind; /**< an event, for gcomm_after() */
     struct coll_arena *arena;
-    struct device_board *board;
+    struct gcomm_board *board;
     uint64_t *compared; /**< of every rank: operations whose calls were compared */
-    struct device_operation operations[COLL_DEVICE_UNDER_WAY]; /**< number n at n modulo that */
+    struct gcomm_operation operations[GCOMM_UNDER_WAY]; /**< number n at n modulo that */
 
     /** For calls of the transport, and calls of the driver in order with them: held as long as
      * those take, for ever perhaps. Before `mutex`. */
@@ -198,140 +198,138 @@ struct coll_device {
 };
 
 /** With the mutex: something is being given, or under way. */
-static inline bool device_is_busy(const struct coll_device *device)
+static inline bool gcomm_is_busy(const struct gcomm *device)
 {
     return device->is_starting || device->started > device->finished;
 }
 
-static inline bool device_is_group(const struct coll_device *device)
+static inline bool gcomm_is_group(const struct gcomm *device)
 {
     return device->whole != device;
 }
 
 /** Of operation number `sequence`. */
-static inline struct device_operation *device_operation(struct coll_device *device,
-                                                        uint64_t sequence)
+static inline struct gcomm_operation *gcomm_operation(struct gcomm *device, uint64_t sequence)
 {
-    return &device->operations[sequence % COLL_DEVICE_UNDER_WAY];
+    return &device->operations[sequence % GCOMM_UNDER_WAY];
 }
 
 /* ------------------------------------------------------------------ gcomm.c */
 
 /** This rank's own part, but for meeting the others; of a group, which lives within a whole, else
  * NULL. *made may be there after an error. */
-zero_result device_make(struct coll_device **made, const struct coll_device_config *config,
-                        struct coll_device *whole, struct base_error *error);
+zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
+                       struct base_error *error);
 
 /** Meets the others by boards in the arena, and registers memory: all ranks or none, with the
  * lowest failed one's message. *Collective* over config->host. */
-zero_result device_join(struct coll_device *device, struct coll_arena *arena,
-                        const struct coll_device_config *config, struct base_error *error);
+zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
+                       const struct gcomm_config *config, struct base_error *error);
 
 /** All ranks go on, or none, as by coll_agree(), and each has told the others a number:
  * (*values)[r] is rank r's. To be freed also after an error. *Collective, ordered.* */
-zero_result device_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
-                         const struct base_error *mine, struct base_error *error);
+zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
+                        const struct base_error *mine, struct base_error *error);
 
 /** Waits for ranks of the host that have boards in the arena, and have neither met the others nor
  * failed to: another one may try until its time is over, which is longer than this rank may wait in
  * a call of the host that has the same time and began earlier. */
-void device_wait_for_meeting(const struct coll_device *device, struct coll_comm *host,
-                             const struct coll_arena *arena);
+void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
+                            const struct coll_arena *arena);
 
 /** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
  * NULL. False: it is still used, and left behind. */
-bool device_discard(struct coll_device *device);
+bool gcomm_discard(struct gcomm *device);
 
 /* ------------------------------------------------------------------ call_log.c */
 
-const struct device_board *device_board_of(const struct coll_device *device, int rank);
+const struct gcomm_board *gcomm_board_of(const struct gcomm *device, int rank);
 
 /** Shows where this rank is. */
-void device_board_state(struct coll_device *device, enum device_state state);
+void gcomm_board_state(struct gcomm *device, enum gcomm_state state);
 
 /** Shows how many operations it has finished. */
-void device_board_finish(struct coll_device *device, uint64_t finished);
+void gcomm_board_finish(struct gcomm *device, uint64_t finished);
 
 /** Shows a call, which is the next one. Mutex held: other hosts would see half of it if the board
  * were shown meanwhile. */
-void device_board_call(struct coll_device *device, const struct coll_signature *signature,
-                       uint64_t sequence);
+void gcomm_board_call(struct gcomm *device, const struct coll_signature *signature,
+                      uint64_t sequence);
 
 /** Whether the others' calls were the same so far, as far as both have come. Otherwise the comm
  * world has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two
  * ranks the later one sees both. */
-zero_result device_board_compare(struct coll_device *device);
+zero_result gcomm_board_compare(struct gcomm *device);
 
 /** Writes "all-gather #3, unit 2 (h.1)". */
-void device_board_text(const struct coll_device *device, int rank, uint64_t sequence,
-                       char text[COLL_TEXT_BYTES]);
+void gcomm_board_text(const struct gcomm *device, int rank, uint64_t sequence,
+                      char text[COLL_TEXT_BYTES]);
 
 /** Writes "rank 1 (last call: broadcast #2), ..." about those who have not called it. */
-void device_board_absent(const struct coll_device *device, uint64_t sequence, char *text,
-                         size_t size);
+void gcomm_board_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size);
 
 /** A rank, by its number in the root, that has left without having called it; -1: none. */
-int device_board_left(const struct coll_device *device, uint64_t sequence);
+int gcomm_board_left(const struct gcomm *device, uint64_t sequence);
 
 /** Whether all have finished so many operations, or have left, or failed. */
-bool device_board_finished(const struct coll_device *device, uint64_t sequence);
+bool gcomm_board_finished(const struct gcomm *device, uint64_t sequence);
 
 /** Whether all have left, or failed. */
-bool device_board_closed(const struct coll_device *device);
+bool gcomm_board_closed(const struct gcomm *device);
 
 /* ------------------------------------------------------------------ gcomm_order.c */
 
 /** The events of all operations, and the stream. The device is entered, here and below. */
-zero_result device_order_open(struct coll_device *device, struct base_error *error);
+zero_result gcomm_order_open(struct gcomm *device, struct base_error *error);
 /** False: there is still something under way. */
-bool device_order_close(struct coll_device *device);
+bool gcomm_order_close(struct gcomm *device);
 
 /** Counts what is done by now. Fails where the device does, and takes as long as that. */
-zero_result device_advance(struct coll_device *device);
+zero_result gcomm_advance(struct gcomm *device);
 
 /** Begins an operation, whose signature is new to all: shows it, and waits for room. Then the
- * transport is given what it is made of, with the mutex of calls, which this takes and device_end()
+ * transport is given what it is made of, with the mutex of calls, which this takes and gcomm_end()
  * gives back; so does an error. */
-zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
-                         uint64_t bytes);
+zero_result gcomm_begin(struct gcomm *device, const struct coll_signature *signature,
+                        uint64_t bytes);
 
 /** Ends it: `result` is what became of it so far, with its message. Waits until the transport has
  * enqueued it. */
-zero_result device_end(struct coll_device *device, zero_result result,
-                       const struct base_error *inner, uint64_t *ticket);
+zero_result gcomm_end(struct gcomm *device, zero_result result, const struct base_error *inner,
+                      uint64_t *ticket);
 
 /** Begins a message: of a group with "group all/0.1: "; returns its length. */
-int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES]);
+int gcomm_text_begin(const struct gcomm *device, char message[COLL_MESSAGE_BYTES]);
 
 /** Makes this the comm world's failure: "rank 0: <operation> on cuda 0: ...". Returns the comm
  * world's. */
-zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
-                        const char *format, ...) __attribute__((format(printf, 4, 5)));
+zero_result gcomm_fail(struct gcomm *device, zero_result result, uint64_t sequence,
+                       const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* ------------------------------------------------------------------ watchdog.c */
 
 /** A moment, which gets longer: for loops that wait. */
-void device_pause(unsigned *rounds);
+void gcomm_pause(unsigned *rounds);
 
 /** Fails because an operation takes too long. */
-zero_result device_fail_timeout(struct coll_device *device, uint64_t sequence, uint64_t waited_ns);
+zero_result gcomm_fail_timeout(struct gcomm *device, uint64_t sequence, uint64_t waited_ns);
 
-zero_result device_watch_start(struct coll_device *device, struct base_error *error);
+zero_result gcomm_watch_start(struct gcomm *device, struct base_error *error);
 
 /** Ends everything: the transport is aborted, and the threads. False: that takes too long, and they
  * still use the device. */
-bool device_watch_stop(struct coll_device *device);
+bool gcomm_watch_stop(struct gcomm *device);
 
 /** A word in the log about what is not among the results of anybody's call, if this is an error. */
-void device_watch_log(struct coll_device *device, const struct base_error *error);
+void gcomm_watch_log(struct gcomm *device, const struct base_error *error);
 
 /* ------------------------------------------------------------------ gcomm_abort.c */
 
 /** A device's link is there, or will be: those that fail later than others wait for its failure. */
-void device_ending_expect(const struct coll_device *device);
+void gcomm_ending_expect(const struct gcomm *device);
 
 /** Ends a device's link, if there is one, and after a failure those of the process that fail with
  * it; returns when it is over. Expected, and not any more. */
-void device_ending_come(struct coll_device *device);
+void gcomm_ending_come(struct gcomm *device);
 
 #endif

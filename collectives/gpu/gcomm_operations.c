@@ -7,14 +7,14 @@
 
 /* ------------------------------------------------------------------ all have in common */
 
-static struct coll_signature signature_of(const struct coll_device *device, enum coll_kind kind,
+static struct coll_signature signature_of(const struct gcomm *device, enum coll_kind kind,
                                           const struct coll_label *label)
 {
     struct coll_signature signature;
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
     signature.number = label->number;
-    if (device_is_group(device))
+    if (gcomm_is_group(device))
         signature.first = device->whole->started;
     if (label->what)
         memcpy(signature.what, label->what, strnlen(label->what, sizeof signature.what - 1));
@@ -24,7 +24,7 @@ static struct coll_signature signature_of(const struct coll_device *device, enum
 }
 
 /** Another section's spans. */
-static void sign(struct coll_signature *signature, const struct coll_device *device,
+static void sign(struct coll_signature *signature, const struct gcomm *device,
                  const struct coll_span *spans)
 {
     signature->spans =
@@ -33,7 +33,7 @@ static void sign(struct coll_signature *signature, const struct coll_device *dev
 }
 
 /** Whether blocks of one size follow each other in the order of ranks. */
-static bool are_even(const struct coll_device *device, const struct coll_span *spans)
+static bool are_even(const struct gcomm *device, const struct coll_span *spans)
 {
     for (int rank = 1; rank < device->host->world; rank++)
         if (spans[rank].count != spans[0].count ||
@@ -43,7 +43,7 @@ static bool are_even(const struct coll_device *device, const struct coll_span *s
 }
 
 /** Whether memory is missing for what belongs to anybody. */
-static bool is_missing(const struct coll_device *device, const void *memory,
+static bool is_missing(const struct gcomm *device, const void *memory,
                        const struct coll_span *spans)
 {
     for (int rank = 0; rank < device->host->world; rank++)
@@ -53,7 +53,7 @@ static bool is_missing(const struct coll_device *device, const void *memory,
 }
 
 /** An operation of a caller whose arguments can't be: the other ranks would wait for it. */
-static zero_result refuse(struct coll_device *device, const struct coll_signature *signature,
+static zero_result refuse(struct gcomm *device, const struct coll_signature *signature,
                           const char *why)
 {
     char text[COLL_TEXT_BYTES];
@@ -62,7 +62,7 @@ static zero_result refuse(struct coll_device *device, const struct coll_signatur
         return result;
     coll_signature_text(signature, device->started + 1, text);
     char message[COLL_MESSAGE_BYTES];
-    const int used = device_text_begin(device, message);
+    const int used = gcomm_text_begin(device, message);
     snprintf(message + used, sizeof message - (size_t)used, "rank %d: %s on %s: %s",
              coll_root_rank(device->host, device->host->rank), text, device->where, why);
     coll_poison(device->host, ZERO_E_INVALID, message);
@@ -70,10 +70,9 @@ static zero_result refuse(struct coll_device *device, const struct coll_signatur
 }
 
 /** What an operation is made of: gives it to the transport, between its begin() and end(). */
-typedef zero_result (*give_fn)(struct coll_device *device, const void *op,
-                               struct base_error *error);
+typedef zero_result (*give_fn)(struct gcomm *device, const void *op, struct base_error *error);
 
-static zero_result enqueue(struct coll_device *device, const struct coll_signature *signature,
+static zero_result enqueue(struct gcomm *device, const struct coll_signature *signature,
                            uint64_t bytes, give_fn give, const void *op, uint64_t *ticket)
 {
     struct base_error inner = {.result = ZERO_OK};
@@ -84,8 +83,8 @@ static zero_result enqueue(struct coll_device *device, const struct coll_signatu
         return result;
     result = device->kind->enter(device->number, &inner);
     if (result)
-        return device_fail(device, result, device->started, "%s", inner.message);
-    result = device_begin(device, signature, bytes);
+        return gcomm_fail(device, result, device->started, "%s", inner.message);
+    result = gcomm_begin(device, signature, bytes);
     if (!result) {
         zero_result given = device->transport->begin(device->link, &inner);
         if (!given) {
@@ -93,7 +92,7 @@ static zero_result enqueue(struct coll_device *device, const struct coll_signatu
             const zero_result ended = device->transport->end(device->link, given ? NULL : &inner);
             given = given ? given : ended;
         }
-        result = device_end(device, given, &inner, ticket);
+        result = gcomm_end(device, given, &inner, ticket);
     }
     device->kind->leave();
     return result;
@@ -106,11 +105,10 @@ static const char *at(const void *memory, size_t offset)
 
 /* ------------------------------------------------------------------ all-gather */
 
-static zero_result gather_unevenly(struct coll_device *device,
-                                   const struct coll_device_gathered *section,
+static zero_result gather_unevenly(struct gcomm *device, const struct gcomm_gathered *section,
                                    struct base_error *error)
 {
-    const struct coll_device_transport *transport = device->transport;
+    const struct gcomm_transport *transport = device->transport;
     const int mine = device->host->rank, world = device->host->world;
     const struct coll_span *spans = section->spans;
     char *const own = (char *)section->whole + spans[mine].offset;
@@ -130,13 +128,12 @@ static zero_result gather_unevenly(struct coll_device *device,
     return result;
 }
 
-static zero_result give_all_gather(struct coll_device *device, const void *op,
-                                   struct base_error *error)
+static zero_result give_all_gather(struct gcomm *device, const void *op, struct base_error *error)
 {
-    const struct coll_device_all_gather *gather = op;
+    const struct gcomm_all_gather *gather = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < gather->count && !result; i++) {
-        const struct coll_device_gathered *section = &gather->sections[i];
+        const struct gcomm_gathered *section = &gather->sections[i];
         if (!are_even(device, section->spans))
             result = gather_unevenly(device, section, error);
         else if (section->spans[0].count > 0)
@@ -147,13 +144,13 @@ static zero_result give_all_gather(struct coll_device *device, const void *op,
     return result;
 }
 
-static zero_result all_gather(struct coll_device *device, const struct coll_device_all_gather *op,
+static zero_result all_gather(struct gcomm *device, const struct gcomm_all_gather *op,
                               enum coll_kind kind, uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(device, kind, &op->label);
     uint64_t bytes = 0;
     for (size_t i = 0; i < op->count; i++) {
-        const struct coll_device_gathered *section = &op->sections[i];
+        const struct gcomm_gathered *section = &op->sections[i];
         if (!coll_spans_fit(device->host, section->spans, 1))
             return refuse(device, &signature, COLL_SPANS_TOO_LONG);
         if (is_missing(device, section->whole, section->spans) ||
@@ -165,8 +162,8 @@ static zero_result all_gather(struct coll_device *device, const struct coll_devi
     return enqueue(device, &signature, bytes, give_all_gather, op, ticket);
 }
 
-zero_result coll_device_all_gather(struct coll_device *device,
-                                   const struct coll_device_all_gather *op, uint64_t *ticket)
+zero_result gcomm_all_gather(struct gcomm *device, const struct gcomm_all_gather *op,
+                             uint64_t *ticket)
 {
     return all_gather(device, op, COLL_ALL_GATHER, ticket);
 }
@@ -177,8 +174,7 @@ struct exchange {
     void *all;
 };
 
-static zero_result give_exchange(struct coll_device *device, const void *op,
-                                 struct base_error *error)
+static zero_result give_exchange(struct gcomm *device, const void *op, struct base_error *error)
 {
     const struct exchange *exchange = op;
     return exchange->bytes > 0
@@ -187,8 +183,8 @@ static zero_result give_exchange(struct coll_device *device, const void *op,
                : ZERO_OK;
 }
 
-zero_result coll_device_exchange(struct coll_device *device, const void *mine, size_t bytes,
-                                 void *all, struct coll_label label, uint64_t *ticket)
+zero_result gcomm_exchange(struct gcomm *device, const void *mine, size_t bytes, void *all,
+                           struct coll_label label, uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(device, COLL_EXCHANGE, &label);
     signature.bytes = bytes;
@@ -202,11 +198,10 @@ zero_result coll_device_exchange(struct coll_device *device, const void *mine, s
 
 /* ------------------------------------------------------------------ to the owners */
 
-static zero_result scatter_section(struct coll_device *device, const struct coll_device_scatter *op,
-                                   const struct coll_device_scattered *section,
-                                   struct base_error *error)
+static zero_result scatter_section(struct gcomm *device, const struct gcomm_scatter *op,
+                                   const struct gcomm_scattered *section, struct base_error *error)
 {
-    const struct coll_device_transport *transport = device->transport;
+    const struct gcomm_transport *transport = device->transport;
     const int mine = device->host->rank, world = device->host->world;
     const struct coll_span *spans = section->spans;
     zero_result result = ZERO_OK;
@@ -223,19 +218,17 @@ static zero_result scatter_section(struct coll_device *device, const struct coll
     return result;
 }
 
-static zero_result give_scatter(struct coll_device *device, const void *op,
-                                struct base_error *error)
+static zero_result give_scatter(struct gcomm *device, const void *op, struct base_error *error)
 {
-    const struct coll_device_scatter *scatter = op;
+    const struct gcomm_scatter *scatter = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < scatter->count && !result; i++)
         result = scatter_section(device, scatter, &scatter->sections[i], error);
     return result;
 }
 
-static const char *scatter_trouble(const struct coll_device *device,
-                                   const struct coll_device_scatter *op,
-                                   const struct coll_device_scattered *section)
+static const char *scatter_trouble(const struct gcomm *device, const struct gcomm_scatter *op,
+                                   const struct gcomm_scattered *section)
 {
     const size_t own = section->spans[device->host->rank].count;
     if (!coll_spans_fit(device->host, section->spans, 1))
@@ -249,8 +242,7 @@ static const char *scatter_trouble(const struct coll_device *device,
     return NULL;
 }
 
-zero_result coll_device_scatter(struct coll_device *device, const struct coll_device_scatter *op,
-                                uint64_t *ticket)
+zero_result gcomm_scatter(struct gcomm *device, const struct gcomm_scatter *op, uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(device, COLL_ALL_TO_ALL, &op->label);
     uint64_t bytes = 0;
@@ -269,12 +261,10 @@ zero_result coll_device_scatter(struct coll_device *device, const struct coll_de
 
 /* ------------------------------------------------------------------ sums */
 
-static zero_result reduce_section(struct coll_device *device,
-                                  const struct coll_device_reduce_scatter *op,
-                                  const struct coll_device_reduced *section,
-                                  struct base_error *error)
+static zero_result reduce_section(struct gcomm *device, const struct gcomm_reduce_scatter *op,
+                                  const struct gcomm_reduced *section, struct base_error *error)
 {
-    const struct coll_device_transport *transport = device->transport;
+    const struct gcomm_transport *transport = device->transport;
     const struct coll_span *spans = section->spans;
     const size_t size = coll_dtype_bytes(op->dtype);
     zero_result result = ZERO_OK;
@@ -292,19 +282,18 @@ static zero_result reduce_section(struct coll_device *device,
     return result;
 }
 
-static zero_result give_reduce_scatter(struct coll_device *device, const void *op,
+static zero_result give_reduce_scatter(struct gcomm *device, const void *op,
                                        struct base_error *error)
 {
-    const struct coll_device_reduce_scatter *reduce = op;
+    const struct gcomm_reduce_scatter *reduce = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < reduce->count && !result; i++)
         result = reduce_section(device, reduce, &reduce->sections[i], error);
     return result;
 }
 
-zero_result coll_device_reduce_scatter(struct coll_device *device,
-                                       const struct coll_device_reduce_scatter *op,
-                                       uint64_t *ticket)
+zero_result gcomm_reduce_scatter(struct gcomm *device, const struct gcomm_reduce_scatter *op,
+                                 uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(device, COLL_REDUCE_SCATTER, &op->label);
     const size_t size = coll_dtype_bytes(op->dtype);
@@ -313,7 +302,7 @@ zero_result coll_device_reduce_scatter(struct coll_device *device,
     if (size == 0)
         return refuse(device, &signature, "no such dtype");
     for (size_t i = 0; i < op->count; i++) {
-        const struct coll_device_reduced *section = &op->sections[i];
+        const struct gcomm_reduced *section = &op->sections[i];
         const size_t own = section->spans[device->host->rank].count;
         if (!coll_spans_fit(device->host, section->spans, size))
             return refuse(device, &signature, COLL_SPANS_TOO_LONG);
@@ -333,8 +322,7 @@ struct broadcast {
     int root;
 };
 
-static zero_result give_broadcast(struct coll_device *device, const void *op,
-                                  struct base_error *error)
+static zero_result give_broadcast(struct gcomm *device, const void *op, struct base_error *error)
 {
     const struct broadcast *broadcast = op;
     return broadcast->bytes > 0
@@ -343,8 +331,8 @@ static zero_result give_broadcast(struct coll_device *device, const void *op,
                : ZERO_OK;
 }
 
-zero_result coll_device_broadcast(struct coll_device *device, void *data, size_t bytes, int root,
-                                  struct coll_label label, uint64_t *ticket)
+zero_result gcomm_broadcast(struct gcomm *device, void *data, size_t bytes, int root,
+                            struct coll_label label, uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(device, COLL_BROADCAST_BULK, &label);
     signature.bytes = bytes;

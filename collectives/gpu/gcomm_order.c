@@ -7,16 +7,16 @@
 
 /* ------------------------------------------------------------------ events */
 
-zero_result device_order_open(struct coll_device *device, struct base_error *error)
+zero_result gcomm_order_open(struct gcomm *device, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    if (device_is_group(device))
+    if (gcomm_is_group(device))
         device->stream = device->whole->stream;
     else
         result = device->kind->stream_create(&device->stream, true, error);
     if (!result)
         result = device->kind->event_create(&device->behind, error);
-    for (int i = 0; i < COLL_DEVICE_UNDER_WAY && !result; i++) {
+    for (int i = 0; i < GCOMM_UNDER_WAY && !result; i++) {
         result = device->kind->event_create(&device->operations[i].ready, error);
         if (!result)
             result = device->kind->event_create(&device->operations[i].done, error);
@@ -25,37 +25,37 @@ zero_result device_order_open(struct coll_device *device, struct base_error *err
 }
 
 /** Whether nothing is under way in the stream any more, or soon. */
-static bool is_drained(struct coll_device *device)
+static bool is_drained(struct gcomm *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    if (device_is_group(device) && !device->has_given)
+    if (gcomm_is_group(device) && !device->has_given)
         return true;
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
     while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
         if (coll_waited(&clock) > device->ending_ns)
             return false;
-        device_pause(&rounds);
+        gcomm_pause(&rounds);
     }
     return true;
 }
 
-bool device_order_close(struct coll_device *device)
+bool gcomm_order_close(struct gcomm *device)
 {
     if (!is_drained(device))
         return false;
-    for (int i = 0; i < COLL_DEVICE_UNDER_WAY; i++) {
+    for (int i = 0; i < GCOMM_UNDER_WAY; i++) {
         device->kind->event_destroy(device->operations[i].ready);
         device->kind->event_destroy(device->operations[i].done);
     }
     device->kind->event_destroy(device->behind);
-    if (!device_is_group(device))
+    if (!gcomm_is_group(device))
         device->kind->stream_destroy(device->stream);
     return true;
 }
 
-zero_result device_advance(struct coll_device *device)
+zero_result gcomm_advance(struct gcomm *device)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
@@ -64,7 +64,7 @@ zero_result device_advance(struct coll_device *device)
     // What an abort has ended has come to its events too.
     while (!result && !device->is_over && device->finished < device->started) {
         next = device->finished + 1;
-        struct device_operation *operation = device_operation(device, next);
+        struct gcomm_operation *operation = gcomm_operation(device, next);
         pthread_mutex_unlock(&device->mutex);
         result = device->kind->event_query(operation->done, &inner);
         pthread_mutex_lock(&device->mutex);
@@ -75,29 +75,29 @@ zero_result device_advance(struct coll_device *device)
     }
     const bool fails = result < 0 && !device->is_over;
     if (!device->is_over) // else the host, whose the board is, may be gone
-        device_board_finish(device, device->finished);
+        gcomm_board_finish(device, device->finished);
     pthread_mutex_unlock(&device->mutex);
-    return fails ? device_fail(device, result, next, "%s", inner.message) : ZERO_OK;
+    return fails ? gcomm_fail(device, result, next, "%s", inner.message) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ failures */
 
-int device_text_begin(const struct coll_device *device, char message[COLL_MESSAGE_BYTES])
+int gcomm_text_begin(const struct gcomm *device, char message[COLL_MESSAGE_BYTES])
 {
     message[0] = '\0';
-    return device_is_group(device)
+    return gcomm_is_group(device)
                ? snprintf(message, COLL_MESSAGE_BYTES, "group %s: ", device->host->name)
                : 0;
 }
 
-zero_result device_fail(struct coll_device *device, zero_result result, uint64_t sequence,
-                        const char *format, ...)
+zero_result gcomm_fail(struct gcomm *device, zero_result result, uint64_t sequence,
+                       const char *format, ...)
 {
     char message[COLL_MESSAGE_BYTES], operation[COLL_TEXT_BYTES];
     const int rank = device->host->rank;
     va_list arguments;
-    device_board_text(device, rank, sequence, operation);
-    int used = device_text_begin(device, message);
+    gcomm_board_text(device, rank, sequence, operation);
+    int used = gcomm_text_begin(device, message);
     used += snprintf(message + used, sizeof message - (size_t)used,
                      "rank %d: %s on %s: ", coll_root_rank(device->host, rank), operation,
                      device->where);
@@ -110,8 +110,8 @@ zero_result device_fail(struct coll_device *device, zero_result result, uint64_t
 
 /* ------------------------------------------------------------------ an operation */
 
-static void record(struct coll_device *device, const struct coll_signature *signature,
-                   uint64_t sequence, uint64_t bytes)
+static void record(struct gcomm *device, const struct coll_signature *signature, uint64_t sequence,
+                   uint64_t bytes)
 {
     struct control_record record = {
         .sequence = sequence,
@@ -124,43 +124,43 @@ static void record(struct coll_device *device, const struct coll_signature *sign
     control_copy_name(record.kind, sizeof record.kind, coll_kind_name(signature->kind));
     control_copy_name(record.name, sizeof record.name, signature->name);
     control_copy_name(record.comm, sizeof record.comm, device->name);
-    device_operation(device, sequence)->record =
+    gcomm_operation(device, sequence)->record =
         control_begin(device->host->comm_world->control, &record);
 }
 
 /** Waits for the oldest operation, if there are too many; the watcher has the deadline. */
-static zero_result wait_for_room(struct coll_device *device)
+static zero_result wait_for_room(struct gcomm *device)
 {
-    return device->started < COLL_DEVICE_UNDER_WAY
+    return device->started < GCOMM_UNDER_WAY
                ? ZERO_OK
-               : coll_device_wait(device, device->started + 1 - COLL_DEVICE_UNDER_WAY);
+               : gcomm_wait(device, device->started + 1 - GCOMM_UNDER_WAY);
 }
 
 /** Tells who looks after it: the next operation is being given, or not any more. Who is busy looks
  * by himself. */
-static void tell(struct coll_device *device, bool is_starting)
+static void tell(struct gcomm *device, bool is_starting)
 {
     pthread_mutex_lock(&device->mutex);
-    const bool was_busy = device_is_busy(device);
+    const bool was_busy = gcomm_is_busy(device);
     device->is_starting = is_starting;
     if (!was_busy)
         pthread_cond_broadcast(&device->news);
     pthread_mutex_unlock(&device->mutex);
 }
 
-static zero_result announce(struct coll_device *device, uint64_t sequence, struct base_error *error)
+static zero_result announce(struct gcomm *device, uint64_t sequence, struct base_error *error)
 {
     device->has_given = true;
-    const zero_result result = device->kind->event_record(device_operation(device, sequence)->ready,
-                                                          device->stream, error);
+    const zero_result result =
+        device->kind->event_record(gcomm_operation(device, sequence)->ready, device->stream, error);
     pthread_mutex_lock(&device->mutex);
     device->announced = result ? device->announced : sequence;
     pthread_mutex_unlock(&device->mutex);
     return result;
 }
 
-zero_result device_begin(struct coll_device *device, const struct coll_signature *signature,
-                         uint64_t bytes)
+zero_result gcomm_begin(struct gcomm *device, const struct coll_signature *signature,
+                        uint64_t bytes)
 {
     struct base_error inner = {.result = ZERO_OK};
     const uint64_t sequence = device->started + 1;
@@ -170,14 +170,14 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
         result = coll_failed(device->host);
     if (!result) {
         pthread_mutex_lock(&device->mutex);
-        device_board_call(device, signature, sequence);
+        gcomm_board_call(device, signature, sequence);
         pthread_mutex_unlock(&device->mutex);
-        result = device_board_compare(device);
+        result = gcomm_board_compare(device);
     }
     if (!result) {
         tell(device, true);
         if (announce(device, sequence, &inner) != ZERO_OK)
-            result = device_fail(device, inner.result, sequence, "%s", inner.message);
+            result = gcomm_fail(device, inner.result, sequence, "%s", inner.message);
         else
             result = coll_failed(device->host); // it may have taken until then
     }
@@ -191,7 +191,7 @@ zero_result device_begin(struct coll_device *device, const struct coll_signature
 }
 
 /** Asks the transport until it is through with what it was given. */
-static zero_result settle(struct coll_device *device, uint64_t sequence)
+static zero_result settle(struct gcomm *device, uint64_t sequence)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
@@ -202,34 +202,34 @@ static zero_result settle(struct coll_device *device, uint64_t sequence)
             return result;
         result = device->transport->ready(device->link, &inner);
         if (result < 0)
-            return device_fail(device, result, sequence, "%s", inner.message);
+            return gcomm_fail(device, result, sequence, "%s", inner.message);
         if (result == ZERO_OK)
             return ZERO_OK;
-        const int left = device_board_left(device, sequence);
+        const int left = gcomm_board_left(device, sequence);
         if (left >= 0)
-            return device_fail(device, ZERO_E_PEER, sequence, DEVICE_HAS_LEFT, left);
+            return gcomm_fail(device, ZERO_E_PEER, sequence, GCOMM_HAS_LEFT, left);
         const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > device->timeout_ns)
-            return device_fail_timeout(device, sequence, waited_ns);
+            return gcomm_fail_timeout(device, sequence, waited_ns);
         coll_progress(device->host); // somebody may wait for that, and come here afterwards
         pthread_mutex_unlock(&device->calls);
-        device_pause(&rounds);
+        gcomm_pause(&rounds);
         pthread_mutex_lock(&device->calls);
     }
 }
 
-zero_result device_end(struct coll_device *device, zero_result result,
-                       const struct base_error *inner, uint64_t *ticket)
+zero_result gcomm_end(struct gcomm *device, zero_result result, const struct base_error *inner,
+                      uint64_t *ticket)
 {
     const uint64_t sequence = device->started + 1;
     struct base_error failed = {.result = ZERO_OK};
     if (result)
-        result = device_fail(device, result, sequence, "%s", inner->message);
+        result = gcomm_fail(device, result, sequence, "%s", inner->message);
     else
         result = settle(device, sequence);
-    if (!result && device->kind->event_record(device_operation(device, sequence)->done,
+    if (!result && device->kind->event_record(gcomm_operation(device, sequence)->done,
                                               device->stream, &failed) != ZERO_OK)
-        result = device_fail(device, failed.result, sequence, "%s", failed.message);
+        result = gcomm_fail(device, failed.result, sequence, "%s", failed.message);
     if (!result) {
         pthread_mutex_lock(&device->mutex);
         device->started = sequence;
@@ -247,12 +247,12 @@ zero_result device_end(struct coll_device *device, zero_result result,
 
 /* ------------------------------------------------------------------ the caller's streams */
 
-void *coll_device_stream(const struct coll_device *device)
+void *gcomm_stream(const struct gcomm *device)
 {
     return device->stream;
 }
 
-static zero_result between(struct coll_device *device, void *event, void *stream, bool records)
+static zero_result between(struct gcomm *device, void *event, void *stream, bool records)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = coll_failed(device->host);
@@ -267,42 +267,42 @@ static zero_result between(struct coll_device *device, void *event, void *stream
             result = device->kind->event_wait(event, records ? device->stream : stream, &inner);
         device->kind->leave();
     }
-    return result ? device_fail(device, result, device->started, "%s", inner.message) : ZERO_OK;
+    return result ? gcomm_fail(device, result, device->started, "%s", inner.message) : ZERO_OK;
 }
 
-zero_result coll_device_after(struct coll_device *device, void *stream)
+zero_result gcomm_after(struct gcomm *device, void *stream)
 {
     return between(device, device->behind, stream, true);
 }
 
-zero_result coll_device_before(struct coll_device *device, uint64_t ticket, void *stream)
+zero_result gcomm_before(struct gcomm *device, uint64_t ticket, void *stream)
 {
     pthread_mutex_lock(&device->mutex);
     const bool is_done = ticket <= device->finished;
     const bool is_known = ticket <= device->started;
     pthread_mutex_unlock(&device->mutex);
     if (!is_known)
-        return device_fail(device, ZERO_E_INVALID, device->started,
-                           "somebody waits for ticket %llu behind it, of which there is none",
-                           (unsigned long long)ticket);
+        return gcomm_fail(device, ZERO_E_INVALID, device->started,
+                          "somebody waits for ticket %llu behind it, of which there is none",
+                          (unsigned long long)ticket);
     return is_done ? coll_failed(device->host)
-                   : between(device, device_operation(device, ticket)->done, stream, false);
+                   : between(device, gcomm_operation(device, ticket)->done, stream, false);
 }
 
-zero_result coll_device_query(struct coll_device *device, uint64_t ticket)
+zero_result gcomm_query(struct gcomm *device, uint64_t ticket)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = device->kind->enter(device->number, &inner);
     if (result)
-        return device_fail(device, result, device->started, "%s", inner.message);
-    result = device_advance(device);
+        return gcomm_fail(device, result, device->started, "%s", inner.message);
+    result = gcomm_advance(device);
     pthread_mutex_lock(&device->mutex);
     if (ticket <= device->finished)
         result = ZERO_OK;
     else if (!result && ticket > device->started)
-        result = device_fail(device, ZERO_E_INVALID, device->started,
-                             "somebody waits for ticket %llu, of which there is none",
-                             (unsigned long long)ticket);
+        result = gcomm_fail(device, ZERO_E_INVALID, device->started,
+                            "somebody waits for ticket %llu, of which there is none",
+                            (unsigned long long)ticket);
     else if (!result)
         result = coll_failed(device->host) ? coll_failed(device->host) : ZERO_AGAIN;
     pthread_mutex_unlock(&device->mutex);
@@ -310,13 +310,13 @@ zero_result coll_device_query(struct coll_device *device, uint64_t ticket)
     return result;
 }
 
-zero_result coll_device_wait(struct coll_device *device, uint64_t ticket)
+zero_result gcomm_wait(struct gcomm *device, uint64_t ticket)
 {
     unsigned rounds = 0;
     zero_result result;
-    while ((result = coll_device_query(device, ticket)) == ZERO_AGAIN) {
+    while ((result = gcomm_query(device, ticket)) == ZERO_AGAIN) {
         coll_progress(device->host); // somebody may wait for that, and come here afterwards
-        device_pause(&rounds);
+        gcomm_pause(&rounds);
     }
     return result;
 }

@@ -17,7 +17,7 @@ static size_t number_of(const struct coll_comm *group)
     return (size_t)base_hash64(group->name, strlen(group->name), ranks) | 1;
 }
 
-static zero_result check_group(const struct coll_device *whole, const struct coll_comm *group,
+static zero_result check_group(const struct gcomm *whole, const struct coll_comm *group,
                                struct base_error *error)
 {
     if (group && (group->comm_world != whole->host->comm_world || !group->root_ranks))
@@ -42,12 +42,12 @@ static zero_result compare(const struct coll_comm *group, const size_t *numbers,
 }
 
 /** All ranks or none; each group is given by all its ranks. */
-static zero_result agree(const struct coll_device *whole, const struct coll_comm *group,
+static zero_result agree(const struct gcomm *whole, const struct coll_comm *group,
                          zero_result result, struct base_error *mine, struct base_error *error)
 {
     struct coll_comm *root = whole->host;
     size_t *numbers;
-    result = device_agree(root, number_of(group), &numbers, result, mine, error);
+    result = gcomm_agree(root, number_of(group), &numbers, result, mine, error);
     if (!result)
         result = coll_agree(root, 0, NULL, compare(group, numbers, mine), mine, error);
     base_free(numbers);
@@ -55,8 +55,8 @@ static zero_result agree(const struct coll_device *whole, const struct coll_comm
 }
 
 /** Joins this rank's group, if it is in one. After an error the device is gone. */
-static zero_result join(const struct coll_device *whole, struct coll_device *device,
-                        const struct coll_device_config *config, struct base_error *error)
+static zero_result join(const struct gcomm *whole, struct gcomm *device,
+                        const struct gcomm_config *config, struct base_error *error)
 {
     struct base_error group = {.result = ZERO_OK}, mine = {.result = ZERO_OK};
     struct coll_arena *arena;
@@ -64,31 +64,31 @@ static zero_result join(const struct coll_device *whole, struct coll_device *dev
     zero_result result =
         coll_arena_create(whole->host, device ? sizeof *device->board : 0, &arena, error);
     if (!result && device) {
-        joined = device_join(device, arena, config, &group);
+        joined = gcomm_join(device, arena, config, &group);
         if (joined)
             zero_fail(&mine, joined, "group %s: %s", config->host->name, group.message);
     }
     if (!result) {
-        device_wait_for_meeting(whole, whole->host, arena); // all groups'
+        gcomm_wait_for_meeting(whole, whole->host, arena); // all groups'
         result = coll_agree(whole->host, 0, NULL, joined, &mine, error);
     }
     if (result && device && device->board && !joined)
-        coll_device_close(device); // as its group's others do
+        gcomm_close(device); // as its group's others do
     else if (result)
-        device_discard(device);
+        gcomm_discard(device);
     return result;
 }
 
-zero_result coll_device_split(struct coll_device **opened, struct coll_device *whole,
-                              struct coll_comm *group, struct base_error *error)
+zero_result gcomm_split(struct gcomm **opened, struct gcomm *whole, struct coll_comm *group,
+                        struct base_error *error)
 {
-    struct coll_device *device = NULL;
+    struct gcomm *device = NULL;
     struct base_error mine = {.result = ZERO_OK};
     *opened = NULL;
     if (!whole || whole->whole != whole)
         return zero_fail(error, ZERO_E_INVALID, "collectives of devices: groups of %s",
                          whole ? "a group, not of the whole" : "nothing");
-    const struct coll_device_config config = {
+    const struct gcomm_config config = {
         .transport = whole->transport->name,
         .host = group,
         .device = whole->kind,
@@ -102,10 +102,10 @@ zero_result coll_device_split(struct coll_device **opened, struct coll_device *w
     };
     zero_result result = check_group(whole, group, &mine);
     if (!result && group)
-        result = device_make(&device, &config, whole, &mine);
+        result = gcomm_make(&device, &config, whole, &mine);
     result = agree(whole, group, result, &mine, error);
     if (result)
-        device_discard(device);
+        gcomm_discard(device);
     else
         result = join(whole, device, &config, error);
     if (!result)

@@ -10,7 +10,7 @@
 // How long a call may go on that was begun while its communicator was told that it is over.
 enum { SETTLING_MS = 1000 };
 
-_Static_assert(sizeof(ncclUniqueId) == DEVICE_ID_BYTES, "what is broadcast is the whole of it");
+_Static_assert(sizeof(ncclUniqueId) == GCOMM_ID_BYTES, "what is broadcast is the whole of it");
 
 struct link {
     ncclComm_t comm;
@@ -40,7 +40,7 @@ static zero_result state_of(ncclComm_t comm, struct base_error *error);
  * of ours end it, too; and where calls of its block, so would the split, for ever if a rank has
  * died. */
 static zero_result check_native(const struct nccl_library *library,
-                                const struct coll_device_config *config, struct base_error *error)
+                                const struct gcomm_config *config, struct base_error *error)
 {
     ncclComm_t native = config->native;
     int count = -1, rank = -1, number = -1;
@@ -68,7 +68,7 @@ static zero_result check_native(const struct nccl_library *library,
 
 /** Kernels of two communicators of a GPU may each wait for room that the other's has, on another
  * GPU, unless they are launched in one order. Whether theirs is used at all nobody can tell. */
-static void check_order(const struct coll_device_config *config)
+static void check_order(const struct gcomm_config *config)
 {
     const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (!order || strcmp(order, "1") != 0)
@@ -79,7 +79,7 @@ static void check_order(const struct coll_device_config *config)
                   config->host->rank, order ? order : "not set");
 }
 
-static zero_result nccl_prepare(const struct coll_device_config *config, struct base_error *error)
+static zero_result nccl_prepare(const struct gcomm_config *config, struct base_error *error)
 {
     const struct nccl_library *library;
     const char *blocking = getenv("NCCL_COMM_BLOCKING");
@@ -94,7 +94,7 @@ static zero_result nccl_prepare(const struct coll_device_config *config, struct 
     return result;
 }
 
-static zero_result nccl_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+static zero_result nccl_identify(unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     ncclUniqueId unique;
     const zero_result result =
@@ -104,8 +104,8 @@ static zero_result nccl_identify(unsigned char id[DEVICE_ID_BYTES], struct base_
     return result;
 }
 
-static zero_result nccl_join(void **to, const struct coll_device_config *config,
-                             const unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+static zero_result nccl_join(void **to, const struct gcomm_config *config,
+                             const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     const int rank = config->host->rank;
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
@@ -158,21 +158,21 @@ static void let_settle(const struct link *link)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-static zero_result nccl_abort(const struct device_ending *first, struct base_error *error)
+static zero_result nccl_abort(const struct gcomm_ending *first, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    for (const struct device_ending *one = first; one; one = one->next) {
+    for (const struct gcomm_ending *one = first; one; one = one->next) {
         const struct link *link = one->link;
         if (one->was_in_use && link && link->comm)
             let_settle(link);
     }
-    for (const struct device_ending *one = first; one; one = one->next)
+    for (const struct gcomm_ending *one = first; one; one = one->next)
         if (one->link) {
             const zero_result ended = done(nccl_loaded()->group_end(), "ncclGroupEnd of aborts",
                                            NULL, result ? NULL : error);
             result = result ? result : ended;
         }
-    for (const struct device_ending *one = first; one; one = one->next)
+    for (const struct gcomm_ending *one = first; one; one = one->next)
         base_free(one->link);
     return result;
 }
@@ -299,8 +299,8 @@ static zero_result nccl_reduce(void *of, const void *from, void *to, size_t coun
         "ncclReduce", link->comm, error);
 }
 
-const struct coll_device_transport coll_device_transport_nccl = {
-    .size = sizeof(struct coll_device_transport),
+const struct gcomm_transport gcomm_transport_nccl = {
+    .size = sizeof(struct gcomm_transport),
     .name = "nccl",
     .device = "cuda",
     .entangled = true,

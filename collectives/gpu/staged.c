@@ -40,7 +40,7 @@ struct link {
 
 /* ------------------------------------------------------------------ beginning and end */
 
-static zero_result staged_prepare(const struct coll_device_config *config, struct base_error *error)
+static zero_result staged_prepare(const struct gcomm_config *config, struct base_error *error)
 {
     return config->native ? zero_fail(error, ZERO_E_INVALID,
                                       "transport host has no use for a communicator that is given")
@@ -49,7 +49,7 @@ static zero_result staged_prepare(const struct coll_device_config *config, struc
 
 /** A move a section and peer each way, whose bytes begin at a place of their own; and the spans
  * that a gather has. */
-static size_t staged_memory(int world, const struct coll_device_load *most)
+static size_t staged_memory(int world, const struct gcomm_load *most)
 {
     const size_t moves = 2 * most->sections * (size_t)world;
     const size_t spans = most->sections * (size_t)world * sizeof(struct coll_span);
@@ -58,15 +58,15 @@ static size_t staged_memory(int world, const struct coll_device_load *most)
            spans + moves * PLACE;
 }
 
-static zero_result staged_identify(unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+static zero_result staged_identify(unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     (void)id;
     (void)error;
     return ZERO_OK;
 }
 
-static zero_result staged_join(void **to, const struct coll_device_config *config,
-                               const unsigned char id[DEVICE_ID_BYTES], struct base_error *error)
+static zero_result staged_join(void **to, const struct gcomm_config *config,
+                               const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     struct link *link = base_calloc(1, sizeof *link);
     (void)id;
@@ -78,7 +78,7 @@ static zero_result staged_join(void **to, const struct coll_device_config *confi
     return ZERO_OK;
 }
 
-static zero_result staged_abort(const struct device_ending *only, struct base_error *error)
+static zero_result staged_abort(const struct gcomm_ending *only, struct base_error *error)
 {
     struct link *link = only->link;
     if (!link)
@@ -343,8 +343,8 @@ static zero_result staged_reduce(void *of, const void *from, void *to, size_t co
     return add(of, &move, stream, error);
 }
 
-const struct coll_device_transport coll_device_transport_host = {
-    .size = sizeof(struct coll_device_transport),
+const struct gcomm_transport gcomm_transport_host = {
+    .size = sizeof(struct gcomm_transport),
     .name = "host",
     .lends = true,
     .memory = staged_memory,

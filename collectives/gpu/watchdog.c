@@ -20,7 +20,7 @@ enum { PAUSE_SPINS = 100 };
 
 /* ------------------------------------------------------------------ time */
 
-void device_pause(unsigned *rounds)
+void gcomm_pause(unsigned *rounds)
 {
     if ((*rounds)++ < PAUSE_SPINS)
         sched_yield();
@@ -28,47 +28,47 @@ void device_pause(unsigned *rounds)
         nanosleep(&(struct timespec){0, LOOK_NS / 10}, NULL);
 }
 
-zero_result device_fail_timeout(struct coll_device *device, uint64_t sequence, uint64_t waited_ns)
+zero_result gcomm_fail_timeout(struct gcomm *device, uint64_t sequence, uint64_t waited_ns)
 {
     char absent[COLL_MESSAGE_BYTES / 2];
-    device_board_absent(device, sequence, absent, sizeof absent);
+    gcomm_board_absent(device, sequence, absent, sizeof absent);
     if (absent[0])
-        return device_fail(device, ZERO_E_TIMEOUT, sequence, "waited %.1f s for %s to come",
-                           (double)waited_ns * 1e-9, absent);
-    return device_fail(device, ZERO_E_TIMEOUT, sequence,
-                       "not done after %.1f s, although all ranks have called it",
-                       (double)waited_ns * 1e-9);
+        return gcomm_fail(device, ZERO_E_TIMEOUT, sequence, "waited %.1f s for %s to come",
+                          (double)waited_ns * 1e-9, absent);
+    return gcomm_fail(device, ZERO_E_TIMEOUT, sequence,
+                      "not done after %.1f s, although all ranks have called it",
+                      (double)waited_ns * 1e-9);
 }
 
 /* ------------------------------------------------------------------ who asks the driver */
 
 /** Whether the oldest operation's stream has come to it. What is only being given is asked about as
  * well, to see whether the driver answers. */
-static zero_result ask_for_start(struct coll_device *device)
+static zero_result ask_for_start(struct gcomm *device)
 {
     struct base_error inner = {.result = ZERO_OK};
     pthread_mutex_lock(&device->mutex);
     const uint64_t oldest = device->finished + 1;
-    const bool asks = device_is_busy(device) && device->come_to != oldest && !device->is_over;
+    const bool asks = gcomm_is_busy(device) && device->come_to != oldest && !device->is_over;
     const bool is_announced = oldest <= device->announced;
     pthread_mutex_unlock(&device->mutex);
     if (!asks)
         return ZERO_OK;
     const zero_result result =
-        device->kind->event_query(device_operation(device, oldest)->ready, &inner);
+        device->kind->event_query(gcomm_operation(device, oldest)->ready, &inner);
     pthread_mutex_lock(&device->mutex);
     const bool fails = result < 0 && !device->is_over;
     if (result == ZERO_OK && is_announced && oldest > device->come_to)
         device->come_to = oldest;
     pthread_mutex_unlock(&device->mutex);
-    return fails ? device_fail(device, result, oldest, "%s", inner.message) : ZERO_OK;
+    return fails ? gcomm_fail(device, result, oldest, "%s", inner.message) : ZERO_OK;
 }
 
 /** With the mutex. Who watches looks, where there are groups, whether something else of the comm
  * world has failed. */
-static void wait_a_moment(struct coll_device *device, bool watches)
+static void wait_a_moment(struct gcomm *device, bool watches)
 {
-    if (device_is_busy(device))
+    if (gcomm_is_busy(device))
         base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + LOOK_NS);
     else if (watches && atomic_load(&device->whole->groups) > 0)
         base_cond_wait_until(&device->news, &device->mutex, base_clock_ns() + IDLE_NS);
@@ -77,7 +77,7 @@ static void wait_a_moment(struct coll_device *device, bool watches)
 }
 
 /** A thread's, which has the mutex then. */
-static bool begin(struct coll_device *device)
+static bool begin(struct gcomm *device)
 {
     const bool entered = device->kind->enter(device->number, NULL) == ZERO_OK;
     pthread_mutex_lock(&device->mutex);
@@ -88,15 +88,15 @@ static bool begin(struct coll_device *device)
 
 static void *ask_driver(void *argument)
 {
-    struct coll_device *device = argument;
+    struct gcomm *device = argument;
     const bool entered = begin(device);
     while (!device->is_over) {
         wait_a_moment(device, false);
-        if (device->is_over || !device_is_busy(device))
+        if (device->is_over || !gcomm_is_busy(device))
             continue;
         device->questions++;
         pthread_mutex_unlock(&device->mutex);
-        if (device_advance(device) == ZERO_OK)
+        if (gcomm_advance(device) == ZERO_OK)
             ask_for_start(device);
         pthread_mutex_lock(&device->mutex);
         device->questions++;
@@ -125,7 +125,7 @@ struct watch {
 };
 
 /** The transport has failed; another rank's end has a better message, if it is that. */
-static zero_result fail_transport(struct coll_device *device, uint64_t sequence,
+static zero_result fail_transport(struct gcomm *device, uint64_t sequence,
                                   const struct base_error *inner)
 {
     for (int i = 0; i < RUMOUR_MS && inner->result == ZERO_E_PEER; i++) {
@@ -133,11 +133,11 @@ static zero_result fail_transport(struct coll_device *device, uint64_t sequence,
             break;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    return device_fail(device, inner->result, sequence, "%s", inner->message);
+    return gcomm_fail(device, inner->result, sequence, "%s", inner->message);
 }
 
 /** As long as nobody is in a call of it: who is asks, too, or has a deadline. */
-static zero_result ask_transport(struct coll_device *device, struct base_error *error)
+static zero_result ask_transport(struct gcomm *device, struct base_error *error)
 {
     if (pthread_mutex_trylock(&device->calls) != 0)
         return ZERO_OK;
@@ -159,28 +159,27 @@ static uint64_t age(struct coll_clock *clock, uint64_t *seen, uint64_t now, bool
 
 /** How long the oldest operation has been at the head of its stream, and the driver has not
  * answered. */
-static zero_result look_at_times(struct coll_device *device, struct watch *watch,
-                                 const struct sight *now)
+static zero_result look_at_times(struct gcomm *device, struct watch *watch, const struct sight *now)
 {
     const uint64_t oldest = now->finished + 1;
     const uint64_t came_ns = age(&watch->came, &watch->oldest, oldest, now->come_to == oldest);
     const uint64_t asks_ns =
         age(&watch->asks, &watch->questions, now->questions, now->questions % 2 == 1);
     if (came_ns > device->timeout_ns)
-        return device_fail_timeout(device, oldest, came_ns);
+        return gcomm_fail_timeout(device, oldest, came_ns);
     if (asks_ns <= device->timeout_ns)
         return ZERO_OK;
     char absent[COLL_MESSAGE_BYTES / 2];
-    device_board_absent(device, oldest, absent, sizeof absent);
-    return absent[0] ? device_fail_timeout(device, oldest, asks_ns)
-                     : device_fail(device, ZERO_E_TIMEOUT, oldest,
-                                   "the driver has not answered for %.1f s, although all ranks "
-                                   "have called it",
-                                   (double)asks_ns * 1e-9);
+    gcomm_board_absent(device, oldest, absent, sizeof absent);
+    return absent[0] ? gcomm_fail_timeout(device, oldest, asks_ns)
+                     : gcomm_fail(device, ZERO_E_TIMEOUT, oldest,
+                                  "the driver has not answered for %.1f s, although all ranks "
+                                  "have called it",
+                                  (double)asks_ns * 1e-9);
 }
 
 /** Something is being given, or under way. */
-static zero_result look(struct coll_device *device, struct watch *watch, const struct sight *now)
+static zero_result look(struct gcomm *device, struct watch *watch, const struct sight *now)
 {
     struct base_error inner = {.result = ZERO_OK};
     const zero_result result = coll_failed(device->host);
@@ -188,34 +187,34 @@ static zero_result look(struct coll_device *device, struct watch *watch, const s
         return result;
     if (ask_transport(device, &inner) < 0)
         return fail_transport(device, now->finished + 1, &inner);
-    const int left = now->finished < now->started ? device_board_left(device, now->started) : -1;
+    const int left = now->finished < now->started ? gcomm_board_left(device, now->started) : -1;
     if (left >= 0)
-        return device_fail(device, ZERO_E_PEER, now->started, DEVICE_HAS_LEFT, left);
+        return gcomm_fail(device, ZERO_E_PEER, now->started, GCOMM_HAS_LEFT, left);
     return look_at_times(device, watch, now);
 }
 
 /** After a failure: ranks that are threads may read what is lent to them until they have come to it
  * themselves. */
-static void wait_for_readers(struct coll_device *device)
+static void wait_for_readers(struct gcomm *device)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     if (!device->transport->lends || strcmp(coll_unregistered_path(device->host), "direct") != 0)
         return;
-    while (!device_board_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
-        device_pause(&rounds);
+    while (!gcomm_board_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
+        gcomm_pause(&rounds);
 }
 
 static void *watch_it(void *argument)
 {
-    struct coll_device *device = argument;
+    struct gcomm *device = argument;
     struct watch watch = {0};
     const bool entered = begin(device);
     while (!device->is_over) {
         wait_a_moment(device, true);
         const struct sight now = {device->started, device->finished, device->come_to,
                                   device->questions};
-        const bool looks = !device->is_over && device_is_busy(device);
+        const bool looks = !device->is_over && gcomm_is_busy(device);
         pthread_mutex_unlock(&device->mutex);
         const bool fails =
             (looks && look(device, &watch, &now) != ZERO_OK) || coll_failed(device->host);
@@ -228,7 +227,7 @@ static void *watch_it(void *argument)
     pthread_mutex_unlock(&device->mutex);
     if (has_link && coll_failed(device->host))
         wait_for_readers(device);
-    device_ending_come(device);
+    gcomm_ending_come(device);
     if (entered)
         device->kind->leave();
     pthread_mutex_lock(&device->mutex);
@@ -238,7 +237,7 @@ static void *watch_it(void *argument)
     return NULL;
 }
 
-void device_watch_log(struct coll_device *device, const struct base_error *error)
+void gcomm_watch_log(struct gcomm *device, const struct base_error *error)
 {
     if (error->result == ZERO_OK)
         return;
@@ -252,7 +251,7 @@ void device_watch_log(struct coll_device *device, const struct base_error *error
 
 /* ------------------------------------------------------------------ both */
 
-static void free_mutexes(struct coll_device *device)
+static void free_mutexes(struct gcomm *device)
 {
     pthread_cond_destroy(&device->news);
     pthread_mutex_destroy(&device->mutex);
@@ -260,7 +259,7 @@ static void free_mutexes(struct coll_device *device)
 }
 
 /** Until both have done what they need the driver for before anything can be under way. */
-static void await_both(struct coll_device *device)
+static void await_both(struct gcomm *device)
 {
     pthread_mutex_lock(&device->mutex);
     while (device->there < 2)
@@ -268,7 +267,7 @@ static void await_both(struct coll_device *device)
     pthread_mutex_unlock(&device->mutex);
 }
 
-static int start_both(struct coll_device *device)
+static int start_both(struct gcomm *device)
 {
     int failed = base_thread_start(&device->asker, "device.thread", 0, ask_driver, device);
     if (failed)
@@ -284,15 +283,15 @@ static int start_both(struct coll_device *device)
     return failed;
 }
 
-zero_result device_watch_start(struct coll_device *device, struct base_error *error)
+zero_result gcomm_watch_start(struct gcomm *device, struct base_error *error)
 {
     pthread_mutex_init(&device->calls, NULL);
     pthread_mutex_init(&device->mutex, NULL);
     base_cond_init(&device->news);
-    device_ending_expect(device);
+    gcomm_ending_expect(device);
     const int failed = start_both(device);
     if (failed) {
-        device_ending_come(device);
+        gcomm_ending_come(device);
         free_mutexes(device);
         return zero_fail_errno(error, ZERO_E_NOMEM, failed, "no thread to watch %s", device->where);
     }
@@ -301,7 +300,7 @@ zero_result device_watch_start(struct coll_device *device, struct base_error *er
     return ZERO_OK;
 }
 
-bool device_watch_stop(struct coll_device *device)
+bool gcomm_watch_stop(struct gcomm *device)
 {
     const uint64_t until = base_clock_ns() + device->ending_ns;
     pthread_mutex_lock(&device->mutex);

@@ -34,8 +34,8 @@ static bool works(struct device_rank *rank)
     uint64_t ticket;
     char *memory = device_rank_memory(rank, 1000);
     const struct coll_label label = {NULL, 0, NULL};
-    NEED(coll_device_exchange(rank->device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
-    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_exchange(rank->device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return true;
 }
 
@@ -43,7 +43,7 @@ static bool works(struct device_rank *rank)
 static bool opens_only(struct device_rank *rank, zero_result result, const char *words)
 {
     struct base_error error = {.result = ZERO_OK};
-    const zero_result opened = coll_device_open(&rank->device, &rank->config, &error);
+    const zero_result opened = gcomm_open(&rank->device, &rank->config, &error);
     NEED(!rank->device);
     if (opened != result || !strstr(error.message, words)) {
         fprintf(stderr, "rank %d: %d: '%s' is not in '%s'\n", rank->rank, opened, words,
@@ -57,8 +57,8 @@ static bool opens_only(struct device_rank *rank, zero_result result, const char 
 static bool opens(struct device_rank *rank)
 {
     struct base_error error = {.result = ZERO_OK};
-    if (coll_device_open(&rank->device, &rank->config, &error) != ZERO_OK) {
-        fprintf(stderr, "rank %d: coll_device_open: %s\n", rank->rank, error.message);
+    if (gcomm_open(&rank->device, &rank->config, &error) != ZERO_OK) {
+        fprintf(stderr, "rank %d: gcomm_open: %s\n", rank->rank, error.message);
         return false;
     }
     return works(rank);
@@ -77,7 +77,7 @@ static bool everywhere(struct device_ranks ranks, bool (*body)(struct device_ran
 
 static bool wrong_arguments(struct device_rank *rank)
 {
-    const struct coll_device_config right = rank->config;
+    const struct gcomm_config right = rank->config;
     const int odd = rank->world - 1; // this rank is wrong
     char words[96];
     int gpus;
@@ -105,14 +105,14 @@ static bool wrong_arguments(struct device_rank *rank)
     rank->config = right;
     rank->config.host = NULL;
     struct base_error error = {.result = ZERO_OK};
-    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
+    NEED(gcomm_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
     NEED(strstr(error.message, "without a host's"));
     struct coll_comm *group;
     NEED(coll_split(rank->host, 0, rank->rank, &group, &error) == ZERO_OK);
     rank->config.host = group;
     base_error_clear(&error);
-    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
-    NEED(strstr(error.message, "is a group, whose devices coll_device_split() joins"));
+    NEED(gcomm_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
+    NEED(strstr(error.message, "is a group, whose devices gcomm_split() joins"));
     coll_close(group);
     rank->config = right;
     return opens(rank);
@@ -203,7 +203,7 @@ static bool native(struct device_rank *rank)
         NEED(nccl_theirs_settles(
             &nccl, comm, nccl.all_gather(memory, memory + 8, 8, ncclUint8, comm, rank->stream)));
         NEED(works(rank) && device_rank_sync(rank));
-        coll_device_close(rank->device);
+        gcomm_close(rank->device);
         rank->device = NULL;
         NEED(coll_barrier(rank->host) == ZERO_OK);
     }
@@ -259,15 +259,15 @@ static bool has_registered(struct device_rank *rank, unsigned made, unsigned end
 
 static bool give_memory(struct device_rank *rank)
 {
-    NEED(coll_device_alloc(&rank->config.memory, rank->config.transport, rank->gpu, REGISTERED,
-                           NULL) == ZERO_OK);
+    NEED(gcomm_alloc(&rank->config.memory, rank->config.transport, rank->gpu, REGISTERED, NULL) ==
+         ZERO_OK);
     rank->config.bytes = REGISTERED;
     return true;
 }
 
 static void take_memory(struct device_rank *rank)
 {
-    coll_device_free(rank->config.memory, rank->config.transport, rank->gpu, NULL);
+    gcomm_free(rank->config.memory, rank->config.transport, rank->gpu, NULL);
     rank->config.memory = NULL;
 }
 
@@ -276,16 +276,15 @@ static bool works_registered(struct device_rank *rank)
     const struct coll_label label = {NULL, 0, NULL};
     uint64_t ticket;
     char *memory = rank->config.memory;
-    NEED(coll_device_exchange(rank->device, memory, 5000, memory + 5000, label, &ticket) ==
-         ZERO_OK);
-    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_exchange(rank->device, memory, 5000, memory + 5000, label, &ticket) == ZERO_OK);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return true;
 }
 
 static bool opens_registered(struct device_rank *rank)
 {
     struct base_error error = {.result = ZERO_OK};
-    const zero_result result = coll_device_open(&rank->device, &rank->config, &error);
+    const zero_result result = gcomm_open(&rank->device, &rank->config, &error);
     if (result)
         fprintf(stderr, "rank %d: %s\n", rank->rank, error.message);
     NEED(result == ZERO_OK);
@@ -294,7 +293,7 @@ static bool opens_registered(struct device_rank *rank)
 
 static bool closes(struct device_rank *rank)
 {
-    NEED(coll_device_close(rank->device));
+    NEED(gcomm_close(rank->device));
     rank->device = NULL;
     NEED(coll_barrier(rank->host) == ZERO_OK);
     return true;
@@ -310,7 +309,7 @@ static bool registers(struct device_rank *rank)
         NEED(has_registered(rank, i + 1, i + 1));
     }
     // All give memory, or none.
-    const struct coll_device_config right = rank->config;
+    const struct gcomm_config right = rank->config;
     if (rank->rank == 0)
         rank->config.memory = NULL;
     if (rank->world > 1)
@@ -359,8 +358,8 @@ static bool splits_only(struct device_rank *rank, struct coll_comm *group, zero_
                         const char *words)
 {
     struct base_error error = {.result = ZERO_OK};
-    struct coll_device *device = rank->device;
-    const zero_result split = coll_device_split(&device, rank->device, group, &error);
+    struct gcomm *device = rank->device;
+    const zero_result split = gcomm_split(&device, rank->device, group, &error);
     NEED(!device);
     if (split != result || !strstr(error.message, words)) {
         fprintf(stderr, "rank %d: %d: '%s' is not in '%s'\n", rank->rank, split, words,
@@ -374,12 +373,12 @@ static bool splits_only(struct device_rank *rank, struct coll_comm *group, zero_
 static bool splits(struct device_rank *rank, struct coll_comm *group, char *memory)
 {
     const struct coll_label label = {NULL, 0, NULL};
-    struct coll_device *device;
+    struct gcomm *device;
     uint64_t ticket;
-    NEED(coll_device_split(&device, rank->device, group, NULL) == ZERO_OK && device);
-    NEED(coll_device_exchange(device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
-    NEED(coll_device_wait(device, ticket) == ZERO_OK);
-    NEED(coll_device_close(device));
+    NEED(gcomm_split(&device, rank->device, group, NULL) == ZERO_OK && device);
+    NEED(gcomm_exchange(device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
+    NEED(gcomm_wait(device, ticket) == ZERO_OK);
+    NEED(gcomm_close(device));
     return true;
 }
 
@@ -478,7 +477,7 @@ static bool frees_what_is_none(struct device_rank *rank)
 {
     struct base_error error = {.result = ZERO_OK};
     NEED(give_memory(rank));
-    NEED(coll_device_free(rank, "nccl", rank->gpu, &error) == ZERO_E_DEVICE);
+    NEED(gcomm_free(rank, "nccl", rank->gpu, &error) == ZERO_E_DEVICE);
     NEED(strstr(error.message, "ncclMemFree: "));
     take_memory(rank);
     return true;
@@ -511,9 +510,9 @@ static bool leaves_behind(struct device_rank *rank)
     rank->config.must_register = true;
     rank->config.ending_ns = UINT64_C(100000000);
     NEED(give_memory(rank));
-    NEED(coll_device_open(&rank->device, &rank->config, &error) == ZERO_E_DEVICE);
+    NEED(gcomm_open(&rank->device, &rank->config, &error) == ZERO_E_DEVICE);
     NEED(strstr(error.message, "ncclCommRegister") && rank->device && warnings == 1);
-    NEED(!coll_device_close(rank->device)); // so its memory is left
+    NEED(!gcomm_close(rank->device)); // so its memory is left
     rank->device = NULL;
     usleep(600000); // it is over by then, and has said nothing to a log that may be gone
     NEED(warnings == 1);
@@ -540,11 +539,11 @@ static bool dies_registered(struct device_rank *rank)
     if (rank->rank == rank->of->killed - 1)
         raise(SIGKILL);
     char *memory = rank->config.memory;
-    const zero_result result = coll_device_exchange(rank->device, memory, 5000, memory + 5000,
-                                                    (struct coll_label){NULL, 0, NULL}, &ticket);
+    const zero_result result = gcomm_exchange(rank->device, memory, 5000, memory + 5000,
+                                              (struct coll_label){NULL, 0, NULL}, &ticket);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
     NEED(device_rank_learns(rank, ZERO_E_PEER, " died"));
-    NEED(coll_device_close(rank->device));
+    NEED(gcomm_close(rank->device));
     rank->device = NULL;
     NEED(has_registered(rank, 1, 0));
     take_memory(rank);
@@ -573,7 +572,7 @@ static bool without_memory(struct device_rank *rank)
     NEED(device_rank_meet(rank));
     if (rank->rank == rank->world - 1)
         NEED(base_fault_set(fault, NULL) == ZERO_OK);
-    const zero_result result = coll_device_open(&rank->device, &rank->config, &error);
+    const zero_result result = gcomm_open(&rank->device, &rank->config, &error);
     base_fault_set("", NULL);
     NEED((result == ZERO_OK) == (rank->device != NULL));
     NEED(result == ZERO_OK || (result == ZERO_E_NOMEM && strstr(error.message, "no memory")));
@@ -591,17 +590,17 @@ static bool group_without_memory(struct device_rank *rank)
 {
     struct base_error error = {.result = ZERO_OK};
     struct coll_comm *group;
-    struct coll_device *device;
+    struct gcomm *device;
     char fault[32];
     snprintf(fault, sizeof fault, "alloc@%d", *(const int *)rank->of->user);
     NEED(opens(rank) && make_group(rank, false, &group) && device_rank_meet(rank));
     if (rank->rank == rank->world - 1)
         NEED(base_fault_set(fault, NULL) == ZERO_OK);
-    const zero_result result = coll_device_split(&device, rank->device, group, &error);
+    const zero_result result = gcomm_split(&device, rank->device, group, &error);
     base_fault_set("", NULL);
     NEED((result == ZERO_OK) == (device != NULL));
     NEED(result == ZERO_OK || (result == ZERO_E_NOMEM && strstr(error.message, "no memory")));
-    NEED(coll_device_close(device));
+    NEED(gcomm_close(device));
     if (coll_state(rank->host, NULL) == ZERO_OK) {
         NEED(works(rank) && splits(rank, group, device_rank_memory(rank, 100)));
         NEED(device_rank_meet(rank));
@@ -660,7 +659,7 @@ static bool gives_none(struct device_rank *rank, int status, zero_result with, c
     struct base_error error = {.result = ZERO_OK};
     void *memory = rank;
     fail_next("cuMemAlloc", status);
-    NEED(coll_device_alloc(&memory, rank->config.transport, rank->gpu, REGISTERED, &error) == with);
+    NEED(gcomm_alloc(&memory, rank->config.transport, rank->gpu, REGISTERED, &error) == with);
     NEED(error.result == with && strstr(error.message, words) && !memory);
     return true;
 }
@@ -683,12 +682,12 @@ static bool without_the_driver_later(struct device_rank *rank)
     uint64_t ticket = 0;
     if (rank->rank == rank->world - 1)
         fail_next(function, CUDA_ERROR_ILLEGAL_ADDRESS);
-    zero_result result = coll_device_after(rank->device, rank->stream);
+    zero_result result = gcomm_after(rank->device, rank->stream);
     if (result == ZERO_OK)
-        result = coll_device_exchange(rank->device, memory, 8, memory + 8,
-                                      (struct coll_label){NULL, 0, NULL}, &ticket);
+        result = gcomm_exchange(rank->device, memory, 8, memory + 8,
+                                (struct coll_label){NULL, 0, NULL}, &ticket);
     if (result == ZERO_OK)
-        result = coll_device_wait(rank->device, ticket);
+        result = gcomm_wait(rank->device, ticket);
     NEED(result == ZERO_OK || result == ZERO_E_DEVICE);
     return device_rank_learns(rank, ZERO_E_DEVICE, function);
 }
@@ -730,23 +729,22 @@ static void calls_are_recorded(void **state)
                                        .control = &segment->ranks[0]};
     assert_int_equal(coll_open(&host, &config, &error), ZERO_OK);
     struct device_rank rank = {.host = host, .gpu = base_device_find("cuda"), .world = 1};
-    rank.config =
-        (struct coll_device_config){.transport = "nccl", .host = host, .device = rank.gpu};
-    assert_int_equal(coll_device_open(&rank.device, &rank.config, &error), ZERO_OK);
+    rank.config = (struct gcomm_config){.transport = "nccl", .host = host, .device = rank.gpu};
+    assert_int_equal(gcomm_open(&rank.device, &rank.config, &error), ZERO_OK);
     assert_int_equal(rank.gpu->enter(0, &error), ZERO_OK);
     char *memory = device_rank_memory(&rank, 100);
     uint64_t ticket;
-    assert_int_equal(coll_device_exchange(rank.device, memory, 24, memory + 50,
-                                          (struct coll_label){"unit", 3, "h.2"}, &ticket),
+    assert_int_equal(gcomm_exchange(rank.device, memory, 24, memory + 50,
+                                    (struct coll_label){"unit", 3, "h.2"}, &ticket),
                      ZERO_OK);
-    assert_int_equal(coll_device_wait(rank.device, ticket), ZERO_OK);
+    assert_int_equal(gcomm_wait(rank.device, ticket), ZERO_OK);
     assert_true(control_read(&segment->ranks[0], control_newest(&segment->ranks[0]), &record));
     assert_string_equal(record.kind, "exchange");
     assert_string_equal(record.comm, "main/nccl");
     assert_string_equal(record.name, "h.2");
     assert_true(record.unit == 3 && record.bytes == 24 && record.sequence == ticket);
     assert_true(record.end_ns > record.begin_ns && record.what == CONTROL_OPERATION);
-    coll_device_close(rank.device);
+    gcomm_close(rank.device);
     rank.gpu->free(memory);
     rank.gpu->leave();
     coll_close(host);

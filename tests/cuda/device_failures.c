@@ -34,8 +34,8 @@ static bool doubled;          // or this is NCCL
 
 static zero_result exchange(struct device_rank *rank, void *memory, uint32_t unit, uint64_t *ticket)
 {
-    return coll_device_exchange(rank->device, memory, WORD, (char *)memory + WORD,
-                                (struct coll_label){"unit", unit, "h.1"}, ticket);
+    return gcomm_exchange(rank->device, memory, WORD, (char *)memory + WORD,
+                          (struct coll_label){"unit", unit, "h.1"}, ticket);
 }
 
 static void *memory_of(struct device_rank *rank)
@@ -48,7 +48,7 @@ static bool first_one(struct device_rank *rank, void *memory)
 {
     uint64_t ticket;
     NEED(exchange(rank, memory, 1, &ticket) == ZERO_OK);
-    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return device_rank_meet(rank); // nobody fails before all have seen it
 }
 
@@ -60,7 +60,7 @@ static bool ends(struct device_rank *rank, void *memory, zero_result result, con
     NEED(device_rank_sync(rank));
     NEED(device_rank_learns(rank, result, words));
     NEED(exchange(rank, memory, 9, &ticket) == result && ticket == 0);
-    NEED(coll_device_after(rank->device, rank->stream) == result);
+    NEED(gcomm_after(rank->device, rank->stream) == result);
     NEED(coll_state(rank->host, &error) == result && strstr(error.message, words));
     NEED(coll_progress(rank->host) == result && coll_barrier(rank->host) == result);
     return true;
@@ -73,10 +73,10 @@ static bool second_one(struct device_rank *rank, void *memory, zero_result with)
     const zero_result result = exchange(rank, memory, 2, &ticket);
     NEED(result == ZERO_OK || result == with);
     if (result == ZERO_OK) {
-        const zero_result waits = coll_device_before(rank->device, ticket, rank->stream);
+        const zero_result waits = gcomm_before(rank->device, ticket, rank->stream);
         NEED(waits == ZERO_OK || waits == with);
         if (rank->rank % 2 == 0) // the others wait for their streams
-            NEED(coll_device_wait(rank->device, ticket) == with);
+            NEED(gcomm_wait(rank->device, ticket) == with);
     }
     return true;
 }
@@ -173,10 +173,10 @@ static bool is_late(struct device_rank *rank)
     NEED(cuda_driver_find("cuLaunchHostFunc", &call));
     NEED(first_one(rank, memory));
     NEED(call(rank->stream, take_time, NULL) == CUDA_SUCCESS);
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
     for (int i = 0; i < 3; i++) {
         NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
-        NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+        NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
         usleep((useconds_t)(short_ns / 2000));
     }
     return true;
@@ -205,7 +205,7 @@ static bool leaves(struct device_rank *rank)
     void *memory = memory_of(rank);
     NEED(first_one(rank, memory));
     if (rank->rank == 1) {
-        coll_device_close(rank->device);
+        gcomm_close(rank->device);
         rank->device = NULL;
         return device_rank_learns(rank, failure->result, failure->words);
     }
@@ -228,12 +228,12 @@ static bool is_killed(struct device_rank *rank)
     NEED(first_one(rank, memory));
     if (rank->rank == victim && rank->of->user)
         raise(SIGKILL); // the others are inside
-    const zero_result result = coll_device_exchange(rank->device, memory, LARGE, memory + LARGE,
-                                                    (struct coll_label){"unit", 2, NULL}, &ticket);
+    const zero_result result = gcomm_exchange(rank->device, memory, LARGE, memory + LARGE,
+                                              (struct coll_label){"unit", 2, NULL}, &ticket);
     if (rank->rank == victim)
         raise(SIGKILL); // all are
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
-    const zero_result waits = coll_device_before(rank->device, ticket, rank->stream);
+    const zero_result waits = gcomm_before(rank->device, ticket, rank->stream);
     NEED(waits == ZERO_OK || waits == ZERO_E_PEER);
     snprintf(words, sizeof words, "rank %d died", victim);
     return ends(rank, memory, ZERO_E_PEER, words);
@@ -340,16 +340,16 @@ static bool needs_the_driver(struct device_rank *rank, struct coll_comm *group, 
                              uint64_t ticket, zero_result with, bool jams)
 {
     const struct stuck *stuck = rank->of->user;
-    struct coll_device *device;
+    struct gcomm *device;
     zero_result result;
     if (stuck->way == WAITS_FOR_TICKET)
-        NEED(coll_device_wait(rank->device, ticket) == with);
+        NEED(gcomm_wait(rank->device, ticket) == with);
     if (stuck->way == STARTS_ANOTHER || stuck->way == STARTS_INSIDE) {
         result = exchange(rank, memory, 3, &ticket);
         NEED(result == with || (!jams && result == ZERO_OK));
     }
     if (stuck->way == SPLITS)
-        NEED(coll_device_split(&device, rank->device, group, NULL) == with && !device);
+        NEED(gcomm_split(&device, rank->device, group, NULL) == with && !device);
     return device_rank_sync(rank);
 }
 
@@ -377,7 +377,7 @@ static bool is_stuck(struct device_rank *rank)
     }
     NEED(rank->gpu->alloc(&freed.memory, LARGE, NULL) == ZERO_OK);
     NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
-    NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(rank->device, ticket, rank->stream) == ZERO_OK);
     const bool jams = jam(true, stuck->way != STARTS_INSIDE);
     NEED(pthread_create(&thread, NULL, free_it, &freed) == 0);
     await_jam();
@@ -421,7 +421,7 @@ static void a_program_that_waits_in_the_driver(void **state)
 // Beside a rank's own.
 struct other {
     struct coll_comm *host;
-    struct coll_device *device;
+    struct gcomm *device;
     char *memory;
 };
 
@@ -435,30 +435,30 @@ static bool open_other(struct device_rank *rank, struct other *other)
                                        .timeout_ns = 20 * short_ns};
     struct base_error error = {.result = ZERO_OK};
     NEED(coll_open(&other->host, &config, &error) == ZERO_OK);
-    struct coll_device_config device = rank->config;
+    struct gcomm_config device = rank->config;
     device.host = other->host;
-    NEED(coll_device_open(&other->device, &device, &error) == ZERO_OK);
+    NEED(gcomm_open(&other->device, &device, &error) == ZERO_OK);
     other->memory = memory_of(rank);
     return true;
 }
 
 static zero_result exchange_by_other(const struct other *other, uint64_t *ticket)
 {
-    return coll_device_exchange(other->device, other->memory, LARGE, other->memory + LARGE,
-                                (struct coll_label){"unit", 7, "other"}, ticket);
+    return gcomm_exchange(other->device, other->memory, LARGE, other->memory + LARGE,
+                          (struct coll_label){"unit", 7, "other"}, ticket);
 }
 
 static bool other_works(struct device_rank *rank, const struct other *other)
 {
     uint64_t ticket;
     NEED(exchange_by_other(other, &ticket) == ZERO_OK);
-    NEED(coll_device_wait(other->device, ticket) == ZERO_OK);
+    NEED(gcomm_wait(other->device, ticket) == ZERO_OK);
     return true;
 }
 
 static void close_other(struct other *other)
 {
-    coll_device_close(other->device);
+    gcomm_close(other->device);
     coll_close(other->host);
 }
 
@@ -474,13 +474,13 @@ static bool is_killed_with_two(struct device_rank *rank)
         raise(SIGKILL);
     zero_result result = exchange(rank, memory, 2, &tickets[0]);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
-    result = coll_device_before(rank->device, tickets[0], rank->stream);
+    result = gcomm_before(rank->device, tickets[0], rank->stream);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
     result = exchange_by_other(&other, &tickets[1]);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
-    result = coll_device_before(other.device, tickets[1], rank->stream);
+    result = gcomm_before(other.device, tickets[1], rank->stream);
     NEED(result == ZERO_OK || result == ZERO_E_PEER);
-    NEED(coll_device_wait(other.device, tickets[1]) == ZERO_E_PEER || tickets[1] == 0);
+    NEED(gcomm_wait(other.device, tickets[1]) == ZERO_E_PEER || tickets[1] == 0);
     NEED(ends(rank, memory, ZERO_E_PEER, " died"));
     NEED(coll_state(other.host, &error) == ZERO_E_PEER && strstr(error.message, " died"));
     close_other(&other);
@@ -531,13 +531,13 @@ static zero_result differ(struct device_rank *rank, char *memory, int how, bool 
     struct coll_span spans[DEVICE_RANKS_MOST];
     for (int r = 0; r < rank->world; r++)
         spans[r] = (struct coll_span){(size_t)r * 128, other && r == 0 ? 64 : 128};
-    const struct coll_device_gathered section = {memory + spans[rank->rank].offset, memory, spans};
-    const struct coll_device_all_gather gather = {&section, 1, label};
+    const struct gcomm_gathered section = {memory + spans[rank->rank].offset, memory, spans};
+    const struct gcomm_all_gather gather = {&section, 1, label};
     const bool broadcast = how == OTHER_SIZE || how == OTHER_ROOT || (how == OTHER_ORDER && other);
     if (broadcast)
-        return coll_device_broadcast(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
-                                     other && how == OTHER_ROOT, label, NULL);
-    return coll_device_all_gather(rank->device, &gather, NULL);
+        return gcomm_broadcast(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
+                               other && how == OTHER_ROOT, label, NULL);
+    return gcomm_all_gather(rank->device, &gather, NULL);
 }
 
 static bool differs(struct device_rank *rank)
@@ -578,29 +578,28 @@ static zero_result call_wrongly(struct device_rank *rank, char *memory, int what
         spans[r] = (struct coll_span){(size_t)r * 16, 16};
     if (what == TOO_LONG)
         spans[1].count = SIZE_MAX;
-    const struct coll_device_gathered gathered = {memory, what == NO_MEMORY ? NULL : memory, spans};
-    const struct coll_device_scattered scattered = {memory, memory, what == STRIDE ? 15 : 16,
-                                                    spans};
-    const struct coll_device_reduced reduced = {memory, memory, spans};
+    const struct gcomm_gathered gathered = {memory, what == NO_MEMORY ? NULL : memory, spans};
+    const struct gcomm_scattered scattered = {memory, memory, what == STRIDE ? 15 : 16, spans};
+    const struct gcomm_reduced reduced = {memory, memory, spans};
     switch (what) {
     case NO_ROOT:
-        return coll_device_broadcast(rank->device, memory, 8, rank->world, label, NULL);
+        return gcomm_broadcast(rank->device, memory, 8, rank->world, label, NULL);
     case NO_MEMORY:
     case TOO_LONG:
-        return coll_device_all_gather(rank->device,
-                                      &(struct coll_device_all_gather){&gathered, 1, label}, NULL);
+        return gcomm_all_gather(rank->device, &(struct gcomm_all_gather){&gathered, 1, label},
+                                NULL);
     case STRIDE:
     case CONTRIBUTORS:
-        return coll_device_scatter(rank->device,
-                                   &(struct coll_device_scatter){
-                                       &scattered, 1, what == STRIDE ? 1 : rank->world + 1, label},
-                                   NULL);
-    case DTYPE:
-        return coll_device_reduce_scatter(
+        return gcomm_scatter(
             rank->device,
-            &(struct coll_device_reduce_scatter){&reduced, 1, ZERO_DTYPE_DEFAULT, label}, NULL);
+            &(struct gcomm_scatter){&scattered, 1, what == STRIDE ? 1 : rank->world + 1, label},
+            NULL);
+    case DTYPE:
+        return gcomm_reduce_scatter(
+            rank->device, &(struct gcomm_reduce_scatter){&reduced, 1, ZERO_DTYPE_DEFAULT, label},
+            NULL);
     default:
-        return coll_device_before(rank->device, 1000, rank->stream);
+        return gcomm_before(rank->device, 1000, rank->stream);
     }
 }
 

@@ -33,15 +33,15 @@ static bool doubled;          // or this is NCCL
 // A group, or all ranks.
 struct part {
     struct coll_comm *host;
-    struct coll_device *device;
+    struct gcomm *device;
 };
 
 static bool cut(struct device_rank *rank, struct coll_comm *parent, int color, struct part *part)
 {
     struct base_error error = {.result = ZERO_OK};
     NEED(coll_split(parent, color, -coll_rank(parent), &part->host, NULL) == ZERO_OK);
-    if (coll_device_split(&part->device, rank->device, part->host, &error) != ZERO_OK) {
-        fprintf(stderr, "rank %d: coll_device_split: %s\n", rank->rank, error.message);
+    if (gcomm_split(&part->device, rank->device, part->host, &error) != ZERO_OK) {
+        fprintf(stderr, "rank %d: gcomm_split: %s\n", rank->rank, error.message);
         return false;
     }
     NEED(!part->device == !part->host);
@@ -50,16 +50,15 @@ static bool cut(struct device_rank *rank, struct coll_comm *parent, int color, s
 
 static bool leave(struct device_rank *rank, struct part *part)
 {
-    NEED(coll_device_close(part->device));
+    NEED(gcomm_close(part->device));
     coll_close(part->host);
     return true;
 }
 
-static zero_result exchange(struct coll_device *device, const void *from, void *to, uint32_t unit,
+static zero_result exchange(struct gcomm *device, const void *from, void *to, uint32_t unit,
                             uint64_t *ticket)
 {
-    return coll_device_exchange(device, from, 4, to, (struct coll_label){"unit", unit, "g.1"},
-                                ticket);
+    return gcomm_exchange(device, from, 4, to, (struct coll_label){"unit", unit, "g.1"}, ticket);
 }
 
 static bool works(struct device_rank *rank, const struct part *part)
@@ -69,9 +68,9 @@ static bool works(struct device_rank *rank, const struct part *part)
     uint32_t *memory = device_rank_memory(rank, sizeof mine + sizeof words);
     uint64_t ticket;
     NEED(device_rank_put(rank, memory, &mine, sizeof mine));
-    NEED(coll_device_after(part->device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(part->device, rank->stream) == ZERO_OK);
     NEED(exchange(part->device, memory, memory + 1, 1, &ticket) == ZERO_OK);
-    NEED(coll_device_before(part->device, ticket, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(part->device, ticket, rank->stream) == ZERO_OK);
     NEED(device_rank_get(rank, words, memory + 1, world * sizeof mine) && device_rank_sync(rank));
     for (size_t r = 0; r < world; r++)
         NEED(words[r] == (uint32_t)coll_root_rank(part->host, (int)r));
@@ -147,16 +146,16 @@ static bool in_turns(struct device_rank *rank)
     NEED(cut(rank, rank->host, row_of(rank->rank), &parts[0]));
     NEED(cut(rank, rank->host, rank->rank % 2, &parts[1]));
     NEED(cut(rank, parts[0].host, coll_rank(parts[0].host) == 0 ? 0 : -1, &parts[2]));
-    NEED(coll_device_stream(parts[2].device ? parts[2].device : parts[0].device) ==
-         coll_device_stream(rank->device));
+    NEED(gcomm_stream(parts[2].device ? parts[2].device : parts[0].device) ==
+         gcomm_stream(rank->device));
     NEED(device_rank_put(rank, at, turns, sizeof turns));
-    NEED(coll_device_after(parts[0].device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(parts[0].device, rank->stream) == ZERO_OK);
     for (int i = 0; i < TURNS; i++)
         NEED(take_turn(rank, parts, &at[i], &ticket));
-    NEED(ticket == TURNS && coll_device_wait(parts[1].device, ticket) == ZERO_OK);
-    NEED(coll_device_query(rank->device, TURNS) == ZERO_OK); // one order
+    NEED(ticket == TURNS && gcomm_wait(parts[1].device, ticket) == ZERO_OK);
+    NEED(gcomm_query(rank->device, TURNS) == ZERO_OK); // one order
     if (parts[2].device)
-        NEED(coll_device_before(parts[2].device, TURNS, rank->stream) == ZERO_OK);
+        NEED(gcomm_before(parts[2].device, TURNS, rank->stream) == ZERO_OK);
     NEED(device_rank_get(rank, turns, at, sizeof turns) && device_rank_sync(rank));
     for (int i = 0; i < TURNS; i++)
         NEED(is_right(rank, parts, &turns[i], i));
@@ -192,15 +191,15 @@ static bool comes_and_goes(struct device_rank *rank)
     for (int i = 0; i < 3; i++) {
         struct part part;
         uint64_t ticket;
-        NEED(coll_device_exchange(rank->device, memory, LARGE, memory + LARGE, label, &ticket) ==
+        NEED(gcomm_exchange(rank->device, memory, LARGE, memory + LARGE, label, &ticket) ==
              ZERO_OK);
         NEED(cut(rank, rank->host, rank->rank == i ? -1 : rank->rank == 3, &part));
         if (part.device)
             NEED(works(rank, &part));
-        NEED(coll_device_exchange(rank->device, memory, LARGE, memory + LARGE, label, &ticket) ==
+        NEED(gcomm_exchange(rank->device, memory, LARGE, memory + LARGE, label, &ticket) ==
              ZERO_OK);
         NEED(leave(rank, &part));
-        NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+        NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     }
     return works(rank, &whole);
 }
@@ -230,14 +229,14 @@ static bool splits_beside(struct device_rank *rank)
     let_go = false;
     NEED(cuda_driver_find("cuLaunchHostFunc", &call));
     NEED(call(rank->stream, hold, NULL) == CUDA_SUCCESS);
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
     NEED(exchange(rank->device, memory, memory + 4, 2, &ticket) == ZERO_OK);
     NEED(cut(rank, rank->host, rank->rank == 0 && rank->world > 2 ? -1 : 0, &part));
-    NEED(coll_device_query(rank->device, ticket) == ZERO_AGAIN);
+    NEED(gcomm_query(rank->device, ticket) == ZERO_AGAIN);
     let_go = true;
     if (part.device)
         NEED(works(rank, &part));
-    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return leave(rank, &part);
 }
 
@@ -266,7 +265,7 @@ static bool leaves_early(struct device_rank *rank)
     NEED(cut(rank, rank->host, 0, &part) && device_rank_meet(rank));
     NEED(cuda_driver_find("cuLaunchHostFunc", &call));
     NEED(call(rank->stream, hold, NULL) == CUDA_SUCCESS);
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK && device_rank_meet(rank));
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK && device_rank_meet(rank));
     NEED(pthread_create(&thread, NULL, abort_and_let_go, rank->host) == 0);
     const bool left = leave(rank, &part);
     NEED(pthread_join(thread, NULL) == 0 && left);
@@ -283,13 +282,13 @@ static void an_abort_while_a_group_is_left(void **state)
 }
 
 // On all ranks with these words; the whole goes on.
-static bool splits_only(struct device_rank *rank, struct coll_device *of, struct coll_comm *group,
+static bool splits_only(struct device_rank *rank, struct gcomm *of, struct coll_comm *group,
                         zero_result result, const char *words)
 {
-    struct coll_device *device = rank->device;
+    struct gcomm *device = rank->device;
     const struct part whole = whole_of(rank);
     struct base_error error = {.result = ZERO_OK};
-    const zero_result split = coll_device_split(&device, of, group, &error);
+    const zero_result split = gcomm_split(&device, of, group, &error);
     NEED(!device);
     if (split != result || !strstr(error.message, words)) {
         fprintf(stderr, "rank %d: %d: '%s' is not in '%s'\n", rank->rank, split, words,
@@ -343,7 +342,7 @@ static bool cannot_meet(struct device_rank *rank)
     NEED(splits_only(rank, rank->device, group, ZERO_E_TIMEOUT,
                      "rank 1: nccl: the ranks have not met within "));
     device_ranks_inject("");
-    NEED(coll_device_split(&part.device, rank->device, group, NULL) == ZERO_OK);
+    NEED(gcomm_split(&part.device, rank->device, group, NULL) == ZERO_OK);
     part.host = group;
     if (group)
         NEED(works(rank, &part));
@@ -368,17 +367,17 @@ enum { REGISTERED = 100000 };
 static bool leaves_one_behind(struct device_rank *rank)
 {
     struct coll_comm *group;
-    struct coll_device *device;
+    struct gcomm *device;
     rank->config.must_register = true;
     rank->config.ending_ns = UINT64_C(100000000);
     rank->config.bytes = REGISTERED;
-    NEED(coll_device_alloc(&rank->config.memory, "nccl", rank->gpu, REGISTERED, NULL) == ZERO_OK);
-    NEED(coll_device_open(&rank->device, &rank->config, NULL) == ZERO_OK);
+    NEED(gcomm_alloc(&rank->config.memory, "nccl", rank->gpu, REGISTERED, NULL) == ZERO_OK);
+    NEED(gcomm_open(&rank->device, &rank->config, NULL) == ZERO_OK);
     NEED(coll_split(rank->host, 0, 0, &group, NULL) == ZERO_OK);
     device_ranks_inject("register=1,ends=500,ending=2");
-    NEED(coll_device_split(&device, rank->device, group, NULL) == ZERO_E_DEVICE && !device);
+    NEED(gcomm_split(&device, rank->device, group, NULL) == ZERO_E_DEVICE && !device);
     coll_close(group);
-    NEED(!coll_device_close(rank->device));
+    NEED(!gcomm_close(rank->device));
     rank->device = NULL;
     usleep(600000); // its threads come back, and touch nothing that is gone
     return true;
@@ -422,12 +421,12 @@ static bool call_both(struct device_rank *rank, const struct part *part, zero_re
     if (part->device) {
         result = exchange(part->device, memory, memory + 4, 2, &tickets[0]);
         NEED(result == ZERO_OK || result == with);
-        result = coll_device_before(part->device, tickets[0], rank->stream);
+        result = gcomm_before(part->device, tickets[0], rank->stream);
         NEED(result == ZERO_OK || result == with);
     }
     result = exchange(rank->device, memory + 40, memory + 44, 3, &tickets[1]);
     NEED(result == ZERO_OK || result == with);
-    result = coll_device_before(rank->device, tickets[1], rank->stream);
+    result = gcomm_before(rank->device, tickets[1], rank->stream);
     NEED(result == ZERO_OK || result == with);
     return true;
 }
@@ -442,7 +441,7 @@ static bool ends(struct device_rank *rank, struct part *part, zero_result result
     NEED(exchange(rank->device, memory, memory + 4, 9, &ticket) == result && ticket == 0);
     if (part->device) {
         NEED(exchange(part->device, memory, memory + 4, 9, NULL) == result);
-        NEED(coll_device_after(part->device, rank->stream) == result);
+        NEED(gcomm_after(part->device, rank->stream) == result);
         NEED(coll_state(part->host, NULL) == result);
     }
     return leave(rank, part);
@@ -582,19 +581,19 @@ static bool is_killed_before(struct device_rank *rank)
     const struct part whole = whole_of(rank);
     char *memory = device_rank_memory(rank, 100);
     struct coll_comm *group;
-    struct coll_device *device;
+    struct gcomm *device;
     struct base_error error = {.result = ZERO_OK};
     uint64_t ticket;
     NEED(coll_split(rank->host, rank->rank % 2, 0, &group, NULL) == ZERO_OK);
     NEED(works(rank, &whole) && device_rank_meet(rank));
     if (!transport && !dies) {
         NEED(exchange(rank->device, memory, memory + 4, 2, &ticket) == ZERO_OK);
-        NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
+        NEED(gcomm_before(rank->device, ticket, rank->stream) == ZERO_OK);
     }
     NEED(device_rank_meet(rank));
     if (dies)
         raise(SIGKILL);
-    NEED(coll_device_split(&device, rank->device, group, &error) == ZERO_E_PEER && !device);
+    NEED(gcomm_split(&device, rank->device, group, &error) == ZERO_E_PEER && !device);
     NEED(strstr(error.message, " died"));
     coll_close(group);
     return device_rank_sync(rank);
@@ -655,7 +654,7 @@ static bool crosses(struct device_rank *rank)
     struct part part;
     char *memory = device_rank_memory(rank, 100);
     NEED(cut_one(rank, &part));
-    struct coll_device *const all = rank->device, *const group = part.device ? part.device : all;
+    struct gcomm *const all = rank->device, *const group = part.device ? part.device : all;
     zero_result result = exchange(is_head(rank) ? group : all, memory, memory + 4, 1, NULL);
     NEED(result == ZERO_OK || result == ZERO_E_DIVERGED);
     if (part.device) {
@@ -681,8 +680,8 @@ static bool is_refused(struct device_rank *rank)
     snprintf(words, sizeof words, "rank %d: broadcast #1, unit 2 on cuda", rank->world - 1);
     NEED(cut_one(rank, &part));
     if (is_head(rank))
-        NEED(coll_device_broadcast(part.device, part.host, 4, coll_world(part.host),
-                                   (struct coll_label){"unit", 2, NULL}, NULL) == ZERO_E_INVALID);
+        NEED(gcomm_broadcast(part.device, part.host, 4, coll_world(part.host),
+                             (struct coll_label){"unit", 2, NULL}, NULL) == ZERO_E_INVALID);
     return ends(rank, &part, ZERO_E_INVALID, words);
 }
 

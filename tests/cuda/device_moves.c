@@ -108,19 +108,19 @@ static void forget(struct buffers *it)
 static bool after_put(struct device_rank *rank, void *to, const struct buffers *it, size_t bytes)
 {
     NEED(device_rank_put(rank, to, it->host, bytes));
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
     return true;
 }
 
 static bool is_as_expected(struct device_rank *rank, struct buffers *it, const void *from,
                            size_t bytes, uint64_t ticket)
 {
-    NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(rank->device, ticket, rank->stream) == ZERO_OK);
     NEED(device_rank_sync(rank)); // of what was put from the same memory
     NEED(device_rank_get(rank, it->host, from, bytes));
     NEED(device_rank_sync(rank));
     NEED(memcmp(it->host, it->expected, bytes) == 0);
-    NEED(coll_device_query(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_query(rank->device, ticket) == ZERO_OK);
     return true;
 }
 
@@ -129,7 +129,7 @@ static bool is_as_expected(struct device_rank *rank, struct buffers *it, const v
 static bool gather(struct device_rank *rank, struct buffers *it, int number)
 {
     struct plan plan;
-    struct coll_device_gathered sections[SECTIONS];
+    struct gcomm_gathered sections[SECTIONS];
     uint64_t ticket;
     make_plan(&plan, rank->world, number, 1);
     memset(it->host, 0x5a, plan.bytes);
@@ -142,7 +142,7 @@ static bool gather(struct device_rank *rank, struct buffers *it, int number)
             fill(it->expected + section->at + section->spans[r].offset, section->spans[r].count, r,
                  number, section->at);
         fill(it->host + section->at + own.offset, own.count, rank->rank, number, section->at);
-        sections[s] = (struct coll_device_gathered){
+        sections[s] = (struct gcomm_gathered){
             .source = (in_place ? it->to : it->from) + section->at + own.offset,
             .whole = it->to + section->at,
             .spans = section->spans,
@@ -155,10 +155,10 @@ static bool gather(struct device_rank *rank, struct buffers *it, int number)
             NEED(rank->gpu->zero(
                      it->to + plan.sections[s].at + plan.sections[s].spans[rank->rank].offset,
                      plan.sections[s].spans[rank->rank].count, rank->stream, NULL) == ZERO_OK);
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
-    const struct coll_device_all_gather op = {
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
+    const struct gcomm_all_gather op = {
         sections, (size_t)plan.count, {"unit", (uint32_t)number, "gathered"}};
-    NEED(coll_device_all_gather(rank->device, &op, &ticket) == ZERO_OK);
+    NEED(gcomm_all_gather(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, plan.bytes, ticket);
 }
 
@@ -186,7 +186,7 @@ static size_t most_owned(const struct section *section, int world)
 static bool scatter(struct device_rank *rank, struct buffers *it, int number)
 {
     struct plan plan;
-    struct coll_device_scattered sections[SECTIONS];
+    struct gcomm_scattered sections[SECTIONS];
     size_t at = 0;
     uint64_t ticket;
     const int contributors = 1 + number % rank->world;
@@ -204,7 +204,7 @@ static bool scatter(struct device_rank *rank, struct buffers *it, int number)
             if (k != rank->rank)
                 fill(it->expected + at + (size_t)k * stride, own.count * 2, k, number,
                      (section->at + own.offset) * 2);
-        sections[s] = (struct coll_device_scattered){
+        sections[s] = (struct gcomm_scattered){
             .source = it->from + section->at * 2,
             .received = it->to + at,
             .stride = stride,
@@ -216,9 +216,9 @@ static bool scatter(struct device_rank *rank, struct buffers *it, int number)
     }
     memset(it->host, 0x5a, at);
     NEED(after_put(rank, it->to, it, at));
-    const struct coll_device_scatter op = {
+    const struct gcomm_scatter op = {
         sections, (size_t)plan.count, contributors, {"unit", (uint32_t)number, "scattered"}};
-    NEED(coll_device_scatter(rank->device, &op, &ticket) == ZERO_OK);
+    NEED(gcomm_scatter(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, at, ticket);
 }
 
@@ -255,7 +255,7 @@ static int value_of(int rank, size_t i, int number)
 static bool reduce(struct device_rank *rank, struct buffers *it, int number, zero_dtype dtype)
 {
     struct plan plan;
-    struct coll_device_reduced sections[SECTIONS];
+    struct gcomm_reduced sections[SECTIONS];
     uint64_t ticket;
     const size_t size = dtype == ZERO_F32 ? 4 : 2;
     make_plan(&plan, rank->world, number, size);
@@ -273,7 +273,7 @@ static bool reduce(struct device_rank *rank, struct buffers *it, int number, zer
                 sum += value_of(r, i, number);
             set_value(it->expected + i * size, dtype, sum);
         }
-        sections[s] = (struct coll_device_reduced){
+        sections[s] = (struct gcomm_reduced){
             .source = ((number + s) % 2 ? it->from : it->to) + section->at * size,
             .sum = it->to + first * size,
             .spans = section->spans,
@@ -281,9 +281,9 @@ static bool reduce(struct device_rank *rank, struct buffers *it, int number, zer
     }
     NEED(device_rank_put(rank, it->from, it->host, plan.bytes));
     NEED(after_put(rank, it->to, it, plan.bytes));
-    const struct coll_device_reduce_scatter op = {
+    const struct gcomm_reduce_scatter op = {
         sections, (size_t)plan.count, dtype, {"unit", (uint32_t)number, "reduced"}};
-    NEED(coll_device_reduce_scatter(rank->device, &op, &ticket) == ZERO_OK);
+    NEED(gcomm_reduce_scatter(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, plan.bytes, ticket);
 }
 
@@ -312,15 +312,15 @@ static bool small(struct device_rank *rank)
             fill(it.expected + (size_t)r * bytes, bytes, r, (int)c, 0);
         fill(it.host, bytes, rank->rank, (int)c, 0);
         NEED(after_put(rank, it.from, &it, bytes));
-        NEED(coll_device_exchange(rank->device, it.from, bytes, it.to, label, &ticket) == ZERO_OK);
+        NEED(gcomm_exchange(rank->device, it.from, bytes, it.to, label, &ticket) == ZERO_OK);
         NEED(is_as_expected(rank, &it, it.to, (size_t)rank->world * bytes, ticket));
         const int root = (int)c % rank->world;
         fill(it.expected, bytes, root, 77, 0);
         fill(it.host, bytes, rank->rank, 77, 0);
         NEED(after_put(rank, it.from, &it, bytes));
-        NEED(coll_device_broadcast(rank->device, it.from, bytes, root, label, &ticket) == ZERO_OK);
+        NEED(gcomm_broadcast(rank->device, it.from, bytes, root, label, &ticket) == ZERO_OK);
         NEED(is_as_expected(rank, &it, it.from, bytes, ticket));
-        NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+        NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
         NEED(coll_state(rank->host, NULL) == ZERO_OK);
     }
     forget(&it);
@@ -331,50 +331,49 @@ static bool small(struct device_rank *rank)
 static bool nothing(struct device_rank *rank)
 {
     const struct coll_span spans[DEVICE_RANKS_MOST] = {{0}};
-    const struct coll_device_gathered gathered = {NULL, NULL, spans};
-    const struct coll_device_scattered scattered = {NULL, NULL, 0, spans};
-    const struct coll_device_reduced reduced = {NULL, NULL, spans};
-    const struct coll_device_all_gather gather = {.sections = &gathered, .count = 1};
-    const struct coll_device_scatter scatter_it = {&scattered, 1, rank->world, {NULL, 0, NULL}};
-    const struct coll_device_reduce_scatter reduce_it = {&reduced, 1, ZERO_BF16, {NULL, 0, NULL}};
-    const struct coll_device_all_gather none = {.count = 0};
+    const struct gcomm_gathered gathered = {NULL, NULL, spans};
+    const struct gcomm_scattered scattered = {NULL, NULL, 0, spans};
+    const struct gcomm_reduced reduced = {NULL, NULL, spans};
+    const struct gcomm_all_gather gather = {.sections = &gathered, .count = 1};
+    const struct gcomm_scatter scatter_it = {&scattered, 1, rank->world, {NULL, 0, NULL}};
+    const struct gcomm_reduce_scatter reduce_it = {&reduced, 1, ZERO_BF16, {NULL, 0, NULL}};
+    const struct gcomm_all_gather none = {.count = 0};
     uint64_t ticket;
-    NEED(coll_device_all_gather(rank->device, &gather, NULL) == ZERO_OK);
-    NEED(coll_device_scatter(rank->device, &scatter_it, NULL) == ZERO_OK);
-    NEED(coll_device_reduce_scatter(rank->device, &reduce_it, NULL) == ZERO_OK);
-    NEED(coll_device_all_gather(rank->device, &none, &ticket) == ZERO_OK && ticket == 4);
-    NEED(coll_device_wait(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_all_gather(rank->device, &gather, NULL) == ZERO_OK);
+    NEED(gcomm_scatter(rank->device, &scatter_it, NULL) == ZERO_OK);
+    NEED(gcomm_reduce_scatter(rank->device, &reduce_it, NULL) == ZERO_OK);
+    NEED(gcomm_all_gather(rank->device, &none, &ticket) == ZERO_OK && ticket == 4);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return true;
 }
 
 // More than can be under way, each of what the one before has brought.
 static bool many(struct device_rank *rank)
 {
-    enum { MANY = 2 * COLL_DEVICE_UNDER_WAY + 40 };
+    enum { MANY = 2 * GCOMM_UNDER_WAY + 40 };
     uint32_t word = (uint32_t)rank->rank, words[DEVICE_RANKS_MOST], expected[DEVICE_RANKS_MOST];
     uint32_t *all = device_rank_memory(rank, (MANY + 1) * sizeof words);
     const struct coll_label label = {NULL, 0, NULL};
     uint64_t first = 0, ticket = 0;
     NEED(device_rank_put(rank, all + rank->rank, &word, sizeof word));
-    NEED(coll_device_after(rank->device, rank->stream) == ZERO_OK);
+    NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
     for (size_t i = 0; i < MANY; i++) {
         const uint32_t *from = all + i * (size_t)rank->world + (size_t)rank->rank;
-        NEED(coll_device_exchange(rank->device, from, sizeof word,
-                                  all + (i + 1) * (size_t)rank->world, label,
-                                  first ? &ticket : &first) == ZERO_OK);
-        if (ticket > COLL_DEVICE_UNDER_WAY)
-            NEED(coll_device_query(rank->device, ticket - COLL_DEVICE_UNDER_WAY) == ZERO_OK);
+        NEED(gcomm_exchange(rank->device, from, sizeof word, all + (i + 1) * (size_t)rank->world,
+                            label, first ? &ticket : &first) == ZERO_OK);
+        if (ticket > GCOMM_UNDER_WAY)
+            NEED(gcomm_query(rank->device, ticket - GCOMM_UNDER_WAY) == ZERO_OK);
     }
-    NEED(coll_device_before(rank->device, first, rank->stream) == ZERO_OK);
-    NEED(coll_device_before(rank->device, ticket, rank->stream) == ZERO_OK);
-    NEED(coll_device_before(rank->device, 0, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(rank->device, first, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(rank->device, ticket, rank->stream) == ZERO_OK);
+    NEED(gcomm_before(rank->device, 0, rank->stream) == ZERO_OK);
     NEED(device_rank_get(rank, words, all + MANY * (size_t)rank->world,
                          (size_t)rank->world * sizeof word));
     NEED(device_rank_sync(rank));
     for (int r = 0; r < rank->world; r++)
         expected[r] = (uint32_t)r;
     NEED(memcmp(words, expected, (size_t)rank->world * sizeof word) == 0);
-    NEED(ticket == MANY && coll_device_query(rank->device, first) == ZERO_OK);
+    NEED(ticket == MANY && gcomm_query(rank->device, first) == ZERO_OK);
     return true;
 }
 
@@ -388,9 +387,9 @@ static bool closing(struct device_rank *rank)
     fill(it.host, MOST_COUNT, rank->rank, 1, 0);
     NEED(after_put(rank, it.from, &it, MOST_COUNT));
     for (size_t i = 0; i < 3; i++)
-        NEED(coll_device_exchange(rank->device, it.from, MOST_COUNT, it.to + i * whole,
-                                  (struct coll_label){NULL, 0, NULL}, NULL) == ZERO_OK);
-    coll_device_close(rank->device);
+        NEED(gcomm_exchange(rank->device, it.from, MOST_COUNT, it.to + i * whole,
+                            (struct coll_label){NULL, 0, NULL}, NULL) == ZERO_OK);
+    gcomm_close(rank->device);
     rank->device = NULL;
     NEED(device_rank_get(rank, it.host, it.to + 2 * whole, whole) && device_rank_sync(rank));
     NEED(memcmp(it.host, it.expected, whole) == 0);

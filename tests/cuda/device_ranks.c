@@ -174,7 +174,7 @@ static void share_gpu(const struct device_rank *rank)
 static bool begin(struct device_rank *rank)
 {
     struct base_error error = {.result = ZERO_OK};
-    rank->config = (struct coll_device_config){
+    rank->config = (struct gcomm_config){
         .transport = rank->of->transport ? rank->of->transport : "nccl",
         .host = rank->host,
         .device = rank->gpu,
@@ -183,9 +183,9 @@ static bool begin(struct device_rank *rank)
     };
     NEED(rank->gpu->enter(rank->number, NULL) == ZERO_OK);
     NEED(rank->gpu->stream_create(&rank->stream, false, NULL) == ZERO_OK);
-    if (rank->of->bare || coll_device_open(&rank->device, &rank->config, &error) == ZERO_OK)
+    if (rank->of->bare || gcomm_open(&rank->device, &rank->config, &error) == ZERO_OK)
         return true;
-    fprintf(stderr, "rank %d: coll_device_open: %d: %s\n", rank->rank, error.result, error.message);
+    fprintf(stderr, "rank %d: gcomm_open: %d: %s\n", rank->rank, error.result, error.message);
     return false;
 }
 
@@ -199,9 +199,8 @@ static bool join_group(struct device_rank *rank)
          ZERO_OK);
     rank->root = rank->host;
     rank->whole = rank->device;
-    if (coll_device_split(&rank->device, rank->whole, group, &error) != ZERO_OK) {
-        fprintf(stderr, "rank %d: coll_device_split: %d: %s\n", rank->rank, error.result,
-                error.message);
+    if (gcomm_split(&rank->device, rank->whole, group, &error) != ZERO_OK) {
+        fprintf(stderr, "rank %d: gcomm_split: %d: %s\n", rank->rank, error.result, error.message);
         return false;
     }
     NEED((color == '-') == !rank->device && !rank->device == !group);
@@ -215,7 +214,7 @@ static bool join_group(struct device_rank *rank)
 
 static void leave_group(struct device_rank *rank)
 {
-    coll_device_close(rank->device);
+    gcomm_close(rank->device);
     if (rank->host != rank->root)
         coll_close(rank->host);
     rank->device = rank->whole;
@@ -229,7 +228,7 @@ static bool end(struct device_rank *rank)
     NEED(device_rank_sync(rank));
     if (rank->root)
         leave_group(rank);
-    coll_device_close(rank->device);
+    gcomm_close(rank->device);
     // Memory is looked at by all ranks of a process until they are through.
     if (!rank->of->fails)
         NEED(coll_barrier(rank->host) == ZERO_OK);

@@ -32,12 +32,12 @@ struct device_ranks {
 struct device_rank {
     const struct device_ranks *of;
     struct coll_comm *host;
-    struct coll_device *device; /**< closed afterwards unless NULL */
-    struct coll_comm *root;     /**< with groups: of all ranks, as is */
-    struct coll_device *whole;  /**< this; closed afterwards */
+    struct gcomm *device;   /**< closed afterwards unless NULL */
+    struct coll_comm *root; /**< with groups: of all ranks, as is */
+    struct gcomm *whole;    /**< this; closed afterwards */
     const struct base_device *gpu;
     int number, rank, world; /**< the last two: of host and device */
-    struct coll_device_config config;
+    struct gcomm_config config;
     void *stream; /**< where its data come from, and go to */
     void *memories[DEVICE_RANKS_MEMORIES];
     _Atomic int *met; /**< by all ranks, of all meetings, */

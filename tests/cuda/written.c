@@ -90,7 +90,7 @@ static bool write_behind_what_is_sent(struct place *place)
     pthread_t thread;
     TEAM_CHECK(job_train(place, 1));
     TEAM_OK(rank, zero_barrier(rank->z));
-    TEAM_CHECK(!holds || (job_hold(coll_device_stream(rank->z->device->state->peers)) &&
+    TEAM_CHECK(!holds || (job_hold(gcomm_stream(rank->z->device->state->peers)) &&
                           pthread_create(&thread, NULL, let_go_late, place) == 0));
     const bool wrote = write_three(place);
     TEAM_CHECK(!holds || pthread_join(thread, NULL) == 0);

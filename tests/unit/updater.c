@@ -137,7 +137,7 @@ static void the_plan_says_who_updates_and_why(void **state)
                   "  update       unknown: offload_update=auto, zero_commit() finds out",
                   "\"by\": \"unknown\"");
     expect_choice(AUTO "host", "1", "  update       unknown: ", "\"by\": \"unknown\"");
-    if (coll_device_has("nccl"))
+    if (gcomm_has("nccl"))
         expect_choice(AUTO "host", "2", "  update       unknown: ", "\"by\": \"unknown\"");
     else
         expect_choice(AUTO "host", "2",

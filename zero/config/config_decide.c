@@ -83,7 +83,7 @@ const char *eng_config_bound_updater(const struct eng_config *config)
         return "reduction=native, whose bits depend on it";
     if (strcmp(config->gather, "shared") == 0)
         return "gather=shared";
-    if ((config->world > 1 || config->over_nccl) && !coll_device_has(config->device_transport))
+    if ((config->world > 1 || config->over_nccl) && !gcomm_has(config->device_transport))
         return "this build has no NCCL";
     return NULL;
 }

@@ -104,15 +104,15 @@ struct device_state {
     uint64_t first_update;                 /**< that those of the newest one are for */
     unsigned char *metric_memory;
     struct device_metrics metrics[DEVICE_STEPS];
-    struct device_tiles *tiles;              /**< NULL: nothing passes through the device */
-    struct coll_device *peers;               /**< NULL: there is one rank */
-    struct coll_device_scattered *scattered; /**< of the sections of a unit that is on its way, */
-    struct coll_span *spans;                 /**< with theirs, */
-    struct coll_device_reduced *reduced;     /**< or that are summed on their way, */
-    struct coll_device_gathered *parts;      /**< or that is gathered */
-    struct eng_device_run *runs;             /**< as they are on the device */
-    size_t *section_runs;                    /**< first run of each section, one more at the end */
-    size_t *unit_gaps;                       /**< first gap of each unit, one more at the end */
+    struct device_tiles *tiles;        /**< NULL: nothing passes through the device */
+    struct gcomm *peers;               /**< NULL: there is one rank */
+    struct gcomm_scattered *scattered; /**< of the sections of a unit that is on its way, */
+    struct coll_span *spans;           /**< with theirs, */
+    struct gcomm_reduced *reduced;     /**< or that are summed on their way, */
+    struct gcomm_gathered *parts;      /**< or that is gathered */
+    struct eng_device_run *runs;       /**< as they are on the device */
+    size_t *section_runs;              /**< first run of each section, one more at the end */
+    size_t *unit_gaps;                 /**< first gap of each unit, one more at the end */
     size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
     uint64_t *published; /**< tickets of sections that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */

@@ -34,20 +34,20 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
                    sizeof *state->reduced + sizeof *state->parts);
 }
 
-static void keep_larger(struct coll_device_load *most, const struct coll_device_load *load)
+static void keep_larger(struct gcomm_load *most, const struct gcomm_load *load)
 {
     most->sections = load->sections > most->sections ? load->sections : most->sections;
     if (load->sent + load->received > most->sent + most->received)
-        *most = (struct coll_device_load){most->sections, load->sent, load->received};
+        *most = (struct gcomm_load){most->sections, load->sent, load->received};
 }
 
 /** What a rank sends and receives of a unit's gradients, and of its parameters. */
 static void count_unit(const zero_ctx *z, const struct eng_placement *placement, size_t unit,
-                       struct coll_device_load *most)
+                       struct gcomm_load *most)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const size_t peers = (size_t)z->config.world - 1;
-    struct coll_device_load gradients = {.sections = u->section_count}, parameters = gradients;
+    struct gcomm_load gradients = {.sections = u->section_count}, parameters = gradients;
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
         const struct eng_section *section = &z->layout.sections[s];
         const struct eng_section_place *place = &placement->sections[s];
@@ -66,7 +66,7 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
 size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement)
 {
     const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
-    struct coll_device_load most = {
+    struct gcomm_load most = {
         .sections = 1,
         .sent = peers * sizeof(struct eng_device_ballot),
         .received = peers * sizeof(struct eng_device_ballot),
@@ -74,10 +74,10 @@ size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *place
     if (!eng_config_moves(&z->config))
         return 0;
     if (z->config.stage == 0)
-        keep_larger(&most, &(struct coll_device_load){1, peers * own, placement->sums_bytes - own});
+        keep_larger(&most, &(struct gcomm_load){1, peers * own, placement->sums_bytes - own});
     for (size_t u = 0; u < z->layout.unit_count; u++)
         count_unit(z, placement, u, &most);
-    return coll_device_memory(z->config.device_transport, z->config.world, &most);
+    return gcomm_memory(z->config.device_transport, z->config.world, &most);
 }
 
 zero_result device_peers_open(zero_ctx *z, struct base_error *error)
@@ -98,7 +98,7 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
         if (d->ops->event_create(&state->summed[i], error))
             return error->result;
     const bool registers = eng_config_registers(&z->config);
-    const struct coll_device_config config = {
+    const struct gcomm_config config = {
         .transport = z->config.device_transport,
         .host = z->comm,
         .device = d->ops,
@@ -109,13 +109,13 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
         .must_register = strcmp(z->config.device_register, "on") == 0,
         .log = &z->log,
     };
-    return coll_device_open(&state->peers, &config, error);
+    return gcomm_open(&state->peers, &config, error);
 }
 
 bool device_peers_close(zero_ctx *z)
 {
     struct device_state *state = z->device->state;
-    const bool ended = coll_device_close(state->peers);
+    const bool ended = gcomm_close(state->peers);
     for (int i = 0; i < 2; i++)
         z->device->ops->event_destroy(state->summed[i]);
     base_free(state->scattered);
@@ -157,7 +157,7 @@ static size_t list_sections(const zero_ctx *z, zero_unit unit, const unsigned ch
             const struct coll_span *run = &z->layout.sections[s].elements[r];
             spans[r] = (struct coll_span){run->offset * size, run->count * size};
         }
-        state->scattered[count++] = (struct coll_device_scattered){
+        state->scattered[count++] = (struct gcomm_scattered){
             .source = gradient + place->comm_offset,
             .received = received,
             .stride = own,
@@ -174,13 +174,13 @@ static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gra
                            unsigned char *received, struct base_error *error)
 {
     struct device_state *state = z->device->state;
-    const struct coll_device_scatter op = {
+    const struct gcomm_scatter op = {
         .sections = state->scattered,
         .count = list_sections(z, unit, gradient, received),
         .contributors = eng_contributors(z, z->micro.index),
         .label = eng_unit_label(z, unit),
     };
-    return told(z, coll_device_scatter(state->peers, &op, &state->last), error);
+    return told(z, gcomm_scatter(state->peers, &op, &state->last), error);
 }
 
 zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
@@ -192,7 +192,7 @@ zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradie
     const unsigned turn = state->turn++ % 2;
     const size_t half = (state->offsets[DEVICE_RECEIVED + 1] - state->offsets[DEVICE_RECEIVED]) / 2;
     unsigned char *received = (unsigned char *)device_piece(d, DEVICE_RECEIVED) + turn * half;
-    void *transport = coll_device_stream(state->peers);
+    void *transport = gcomm_stream(state->peers);
     zero_result r = d->ops->event_wait(d->handed, transport, error);
     if (!r)
         r = device_prepare_gradient(z, unit, gradient, transport, error);
@@ -201,7 +201,7 @@ zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradie
     if (!r)
         r = scatter(z, unit, gradient, received, error);
     if (!r)
-        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+        r = told(z, gcomm_before(state->peers, state->last, d->own), error);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
         if (!z->io[s].trains)
@@ -219,14 +219,14 @@ static size_t list_reduced(const zero_ctx *z, zero_unit unit, zero_dtype dtype,
                            unsigned char *gradient)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    struct coll_device_reduced *reduced = z->device->state->reduced;
+    struct gcomm_reduced *reduced = z->device->state->reduced;
     size_t count = 0;
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
         const struct coll_span *spans = z->layout.sections[s].elements;
         unsigned char *source = gradient + place->comm_offset;
         if (z->io[s].trains && place->comm_dtype == dtype)
-            reduced[count++] = (struct coll_device_reduced){
+            reduced[count++] = (struct gcomm_reduced){
                 .source = source,
                 .sum = source + spans[z->config.rank].offset * eng_dtype_size(dtype),
                 .spans = spans,
@@ -243,14 +243,14 @@ static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gr
     struct device_state *state = z->device->state;
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < sizeof dtypes / sizeof *dtypes; i++) {
-        const struct coll_device_reduce_scatter op = {
+        const struct gcomm_reduce_scatter op = {
             .sections = state->reduced,
             .count = list_reduced(z, unit, dtypes[i], gradient),
             .dtype = dtypes[i],
             .label = eng_unit_label(z, unit),
         };
         if (op.count > 0)
-            r = told(z, coll_device_reduce_scatter(state->peers, &op, &state->last), error);
+            r = told(z, gcomm_reduce_scatter(state->peers, &op, &state->last), error);
     }
     return r;
 }
@@ -261,7 +261,7 @@ zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gra
     const struct eng_device *d = z->device;
     const struct device_state *state = d->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    void *transport = coll_device_stream(state->peers);
+    void *transport = gcomm_stream(state->peers);
     zero_result r = d->ops->event_wait(d->handed, transport, error);
     if (!r)
         r = device_prepare_gradient(z, unit, gradient, transport, error);
@@ -271,7 +271,7 @@ zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gra
     if (!r)
         r = reduce_scatter(z, unit, gradient, error);
     if (!r)
-        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+        r = told(z, gcomm_before(state->peers, state->last, d->own), error);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         if (z->io[s].trains)
             r = device_sum(z, s, gradient, NULL, error);
@@ -281,7 +281,7 @@ zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gra
 zero_result device_reduce_after(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    return d->state->peers ? told(z, coll_device_after(d->state->peers, d->own), error) : ZERO_OK;
+    return d->state->peers ? told(z, gcomm_after(d->state->peers, d->own), error) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ verdict */
@@ -292,14 +292,14 @@ zero_result device_vote(zero_ctx *z, struct base_error *error)
     struct device_state *state = d->state;
     const size_t bytes = sizeof(struct eng_device_ballot);
     const struct coll_label label = {.what = "step", .number = (uint32_t)z->step + 1};
-    zero_result r = told(z, coll_device_after(state->peers, d->own), error);
+    zero_result r = told(z, gcomm_after(state->peers, d->own), error);
     if (!r)
         r = told(z,
-                 coll_device_exchange(state->peers, device_piece(d, DEVICE_BALLOT), bytes,
-                                      device_piece(d, DEVICE_BALLOTS), label, &state->last),
+                 gcomm_exchange(state->peers, device_piece(d, DEVICE_BALLOT), bytes,
+                                device_piece(d, DEVICE_BALLOTS), label, &state->last),
                  error);
     if (!r)
-        r = told(z, coll_device_before(state->peers, state->last, d->own), error);
+        r = told(z, gcomm_before(state->peers, state->last, d->own), error);
     return r ? r : d->ops->zero(device_piece(d, DEVICE_BALLOT), bytes, d->own, error);
 }
 
@@ -307,28 +307,28 @@ zero_result device_share_sums(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
-    const struct coll_device_gathered all = {
+    const struct gcomm_gathered all = {
         .source = (unsigned char *)(void *)z->memory.sums +
                   z->publication.all_sums[z->config.rank].offset,
         .whole = z->memory.sums,
         .spans = z->publication.all_sums,
     };
-    const struct coll_device_all_gather op = {
+    const struct gcomm_all_gather op = {
         .sections = &all,
         .count = 1,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
     };
-    zero_result r = told(z, coll_device_after(state->peers, d->own), error);
+    zero_result r = told(z, gcomm_after(state->peers, d->own), error);
     if (!r)
-        r = told(z, coll_device_all_gather(state->peers, &op, &state->last), error);
-    return r ? r : told(z, coll_device_before(state->peers, state->last, d->own), error);
+        r = told(z, gcomm_all_gather(state->peers, &op, &state->last), error);
+    return r ? r : told(z, gcomm_before(state->peers, state->last, d->own), error);
 }
 
 /* ------------------------------------------------------------------ parameters */
 
-static struct coll_device_gathered gathered_section(const zero_ctx *z, size_t section, void *whole)
+static struct gcomm_gathered gathered_section(const zero_ctx *z, size_t section, void *whole)
 {
-    return (struct coll_device_gathered){
+    return (struct gcomm_gathered){
         .source = eng_home(z, section, z->placement.sections[section].own_first),
         .whole = whole,
         .spans = z->layout.sections[section].bytes,
@@ -342,19 +342,19 @@ zero_result eng_device_publish(zero_ctx *z, size_t section)
     struct base_error error = {0};
     if (z->placement.sections[section].residence != ENG_COPIED)
         return ZERO_OK;
-    const struct coll_device_gathered all = gathered_section(z, section, eng_home(z, section, 0));
-    const struct coll_device_all_gather op = {
+    const struct gcomm_gathered all = gathered_section(z, section, eng_home(z, section, 0));
+    const struct gcomm_all_gather op = {
         .sections = &all,
         .count = 1,
         .label = eng_unit_label(z, z->layout.sections[section].unit),
     };
     // Also where this rank has nothing new of its own, and waited for nobody who reads.
     zero_result r = d->ops->event_wait(d->read[z->layout.sections[section].unit],
-                                       coll_device_stream(state->peers), &error);
+                                       gcomm_stream(state->peers), &error);
     if (!r)
-        r = told(z, coll_device_after(state->peers, d->own), &error);
+        r = told(z, gcomm_after(state->peers, d->own), &error);
     if (!r)
-        r = told(z, coll_device_all_gather(state->peers, &op, &state->published[section]), &error);
+        r = told(z, gcomm_all_gather(state->peers, &op, &state->published[section]), &error);
     if (r)
         return device_failed(z, &error, "sending parameters");
     state->last = state->published[section];
@@ -367,20 +367,20 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
     struct device_state *state = d->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
-    void *transport = coll_device_stream(state->peers);
+    void *transport = gcomm_stream(state->peers);
     struct base_error error = {0};
     size_t count = 0;
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         if (z->placement.sections[s].residence == ENG_SHARDED)
             state->parts[count++] =
                 gathered_section(z, s, memory + z->placement.sections[s].slot_offset);
-    const struct coll_device_all_gather op = {state->parts, count, eng_unit_label(z, unit)};
+    const struct gcomm_all_gather op = {state->parts, count, eng_unit_label(z, unit)};
     // What the slot had before may still be read, and what it gets may still be written.
     zero_result r = d->ops->event_wait(d->copied[slot], transport, &error);
     if (!r)
         r = d->ops->event_wait(device_updated(z, unit), transport, &error);
     if (!r)
-        r = told(z, coll_device_all_gather(state->peers, &op, &state->gathered[slot]), &error);
+        r = told(z, gcomm_all_gather(state->peers, &op, &state->gathered[slot]), &error);
     if (r)
         return device_failed(z, &error, "gathering parameters");
     state->last = state->gathered[slot];
@@ -393,8 +393,7 @@ static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error
     const struct device_state *state = z->device->state;
     if (z->placement.sections[section].residence != ENG_COPIED || !state->published[section])
         return ZERO_OK;
-    return told(z, coll_device_before(state->peers, state->published[section], z->device->stream),
-                error);
+    return told(z, gcomm_before(state->peers, state->published[section], z->device->stream), error);
 }
 
 zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
@@ -402,7 +401,7 @@ zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
     const struct device_state *state = z->device->state;
     if (!state->peers)
         return ZERO_OK;
-    return told(z, coll_device_before(state->peers, state->last, z->device->own), error);
+    return told(z, gcomm_before(state->peers, state->last, z->device->own), error);
 }
 
 zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error)
@@ -414,8 +413,7 @@ zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         r = arrived(z, s, error);
     if (!r && slot >= 0)
-        r = told(z, coll_device_before(state->peers, state->gathered[slot], z->device->stream),
-                 error);
+        r = told(z, gcomm_before(state->peers, state->gathered[slot], z->device->stream), error);
     return r;
 }
 

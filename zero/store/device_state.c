@@ -167,7 +167,7 @@ zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error)
 
 zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error)
 {
-    return coll_device_ready(z->config.device_transport, z->device->ops, error);
+    return gcomm_ready(z->config.device_transport, z->device->ops, error);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -195,10 +195,9 @@ static zero_result make_memory(zero_ctx *z, struct base_error *error)
     void *memory;
     lay(z, &z->placement, state->offsets);
     const size_t bytes = state->offsets[DEVICE_PIECES];
-    zero_result r =
-        eng_config_registers(&z->config)
-            ? coll_device_alloc(&memory, z->config.device_transport, d->ops, bytes, error)
-            : d->ops->alloc(&memory, bytes, error);
+    zero_result r = eng_config_registers(&z->config)
+                        ? gcomm_alloc(&memory, z->config.device_transport, d->ops, bytes, error)
+                        : d->ops->alloc(&memory, bytes, error);
     state->memory = memory;
     if (!r)
         r = d->ops->zero(memory, bytes, d->own, error);
@@ -332,7 +331,7 @@ static void free_memory(zero_ctx *z)
     struct base_error error = {.result = ZERO_OK};
     if (!eng_config_registers(&z->config))
         z->device->ops->free(state->memory);
-    else if (coll_device_free(state->memory, z->config.device_transport, z->device->ops, &error))
+    else if (gcomm_free(state->memory, z->config.device_transport, z->device->ops, &error))
         base_logf(&z->log, ZERO_LOG_WARN, "core", "the GPU's memory is not freed: %s",
                   error.message);
 }
