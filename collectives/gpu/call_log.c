@@ -3,51 +3,50 @@
 
 #include <string.h>
 
-const struct gcomm_board *gcomm_board_of(const struct gcomm *device, int rank)
+const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *device, int rank)
 {
     return coll_arena_peer(device->arena, coll_root_rank(device->host, rank));
 }
 
-void gcomm_board_call(struct gcomm *device, const struct coll_signature *signature,
-                      uint64_t sequence)
+void gcomm_log_call(struct gcomm *device, const struct coll_signature *signature, uint64_t sequence)
 {
-    struct gcomm_board *board = device->board;
+    struct gcomm_call_log *call_log = device->call_log;
     const size_t place = sequence % GCOMM_UNDER_WAY;
     uint64_t words[GCOMM_CALL_WORDS];
     memcpy(words, signature, sizeof words);
-    atomic_store(&board->calls[place].sequence, 0);
+    atomic_store(&call_log->calls[place].sequence, 0);
     for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
-        atomic_store(&board->calls[place].words[i], words[i]);
-    atomic_store(&board->calls[place].sequence, sequence);
-    atomic_store(&board->started, sequence);
+        atomic_store(&call_log->calls[place].words[i], words[i]);
+    atomic_store(&call_log->calls[place].sequence, sequence);
+    atomic_store(&call_log->started, sequence);
     coll_arena_show(device->arena);
 }
 
-void gcomm_board_state(struct gcomm *device, enum gcomm_state state)
+void gcomm_log_state(struct gcomm *device, enum gcomm_state state)
 {
-    atomic_store(&device->board->state, state);
+    atomic_store(&device->call_log->state, state);
     coll_arena_show(device->arena);
 }
 
-void gcomm_board_finish(struct gcomm *device, uint64_t finished)
+void gcomm_log_finish(struct gcomm *device, uint64_t finished)
 {
-    if (atomic_load(&device->board->finished) == finished)
+    if (atomic_load(&device->call_log->finished) == finished)
         return;
-    atomic_store(&device->board->finished, finished);
+    atomic_store(&device->call_log->finished, finished);
     coll_arena_show(device->arena);
 }
 
 /** Whether it is still there. */
-static bool read_call(const struct gcomm_board *board, uint64_t sequence,
+static bool read_call(const struct gcomm_call_log *call_log, uint64_t sequence,
                       struct coll_signature *signature)
 {
     const size_t place = sequence % GCOMM_UNDER_WAY;
     uint64_t words[GCOMM_CALL_WORDS];
-    if (atomic_load(&board->calls[place].sequence) != sequence)
+    if (atomic_load(&call_log->calls[place].sequence) != sequence)
         return false;
     for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
-        words[i] = atomic_load(&board->calls[place].words[i]);
-    if (atomic_load(&board->calls[place].sequence) != sequence)
+        words[i] = atomic_load(&call_log->calls[place].words[i]);
+    if (atomic_load(&call_log->calls[place].sequence) != sequence)
         return false;
     memcpy(signature, words, sizeof words);
     coll_signature_end(signature);
@@ -71,73 +70,75 @@ static zero_result fail_diverged(struct gcomm *device, int rank, uint64_t sequen
     return coll_failed(device->host);
 }
 
-zero_result gcomm_board_compare(struct gcomm *device)
+zero_result gcomm_log_compare(struct gcomm *device)
 {
-    const uint64_t mine = atomic_load(&device->board->started);
+    const uint64_t mine = atomic_load(&device->call_log->started);
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_board *board = gcomm_board_of(device, rank);
-        const uint64_t theirs = atomic_load(&board->started);
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
+        const uint64_t theirs = atomic_load(&call_log->started);
         while (device->compared[rank] < mine && device->compared[rank] < theirs) {
             const uint64_t sequence = ++device->compared[rank];
             struct coll_signature here, there;
-            if (read_call(device->board, sequence, &here) && read_call(board, sequence, &there) &&
-                memcmp(&here, &there, sizeof here) != 0)
+            if (read_call(device->call_log, sequence, &here) &&
+                read_call(call_log, sequence, &there) && memcmp(&here, &there, sizeof here) != 0)
                 return fail_diverged(device, rank, sequence, &here, &there);
         }
     }
     return ZERO_OK;
 }
 
-void gcomm_board_text(const struct gcomm *device, int rank, uint64_t sequence,
-                      char text[COLL_TEXT_BYTES])
+void gcomm_log_text(const struct gcomm *device, int rank, uint64_t sequence,
+                    char text[COLL_TEXT_BYTES])
 {
     struct coll_signature signature;
-    if (sequence > 0 && read_call(gcomm_board_of(device, rank), sequence, &signature))
+    if (sequence > 0 && read_call(gcomm_call_log_of(device, rank), sequence, &signature))
         coll_signature_text(&signature, sequence, text);
     else
         strcpy(text, "nothing");
 }
 
-void gcomm_board_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size)
+void gcomm_log_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size)
 {
     struct base_text list = {text, size, 0};
     text[0] = '\0';
     for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t theirs = atomic_load(&gcomm_board_of(device, rank)->started);
+        const uint64_t theirs = atomic_load(&gcomm_call_log_of(device, rank)->started);
         char last[COLL_TEXT_BYTES];
         if (theirs >= sequence)
             continue;
-        gcomm_board_text(device, rank, theirs, last);
+        gcomm_log_text(device, rank, theirs, last);
         base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
                       coll_root_rank(device->host, rank), last);
     }
 }
 
-int gcomm_board_left(const struct gcomm *device, uint64_t sequence)
+int gcomm_log_left(const struct gcomm *device, uint64_t sequence)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_board *board = gcomm_board_of(device, rank);
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
         // In this order: who has left starts nothing any more.
-        if (atomic_load(&board->state) == GCOMM_LEFT && atomic_load(&board->started) < sequence)
+        if (atomic_load(&call_log->state) == GCOMM_LEFT &&
+            atomic_load(&call_log->started) < sequence)
             return coll_root_rank(device->host, rank);
     }
     return -1;
 }
 
-bool gcomm_board_finished(const struct gcomm *device, uint64_t sequence)
+bool gcomm_log_finished(const struct gcomm *device, uint64_t sequence)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_board *board = gcomm_board_of(device, rank);
-        if (atomic_load(&board->finished) < sequence && atomic_load(&board->state) != GCOMM_LEFT)
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
+        if (atomic_load(&call_log->finished) < sequence &&
+            atomic_load(&call_log->state) != GCOMM_LEFT)
             return false;
     }
     return true;
 }
 
-bool gcomm_board_closed(const struct gcomm *device)
+bool gcomm_log_closed(const struct gcomm *device)
 {
     for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t state = atomic_load(&gcomm_board_of(device, rank)->state);
+        const uint64_t state = atomic_load(&gcomm_call_log_of(device, rank)->state);
         if (state != GCOMM_LEFT && state != GCOMM_FAILED)
             return false;
     }

@@ -78,7 +78,7 @@ zero_result gcomm_free(void *memory, const char *transport, const struct base_de
 size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *most)
 {
     const struct gcomm_transport *found = find_transport(transport);
-    const size_t own = sizeof(struct gcomm) + sizeof(struct gcomm_board) +
+    const size_t own = sizeof(struct gcomm) + sizeof(struct gcomm_call_log) +
                        (size_t)world * sizeof *((struct gcomm *)NULL)->compared;
     return own + (found && found->memory ? found->memory(world, most) : 0);
 }
@@ -181,7 +181,7 @@ static zero_result meet(struct gcomm *device, struct base_error *error)
         if (result != ZERO_AGAIN)
             return result;
         for (int rank = 0; rank < device->host->world; rank++)
-            if (atomic_load(&gcomm_board_of(device, rank)->state) == GCOMM_FAILED)
+            if (atomic_load(&gcomm_call_log_of(device, rank)->state) == GCOMM_FAILED)
                 return ZERO_AGAIN;
         const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > device->timeout_ns)
@@ -197,8 +197,8 @@ void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     for (int rank = 0; rank < host->world;) {
-        const struct gcomm_board *board = coll_arena_peer(arena, coll_root_rank(host, rank));
-        const uint64_t state = board ? atomic_load(&board->state) : GCOMM_JOINED;
+        const struct gcomm_call_log *call_log = coll_arena_peer(arena, coll_root_rank(host, rank));
+        const uint64_t state = call_log ? atomic_load(&call_log->state) : GCOMM_JOINED;
         if (state == GCOMM_JOINED || state == GCOMM_FAILED)
             rank++;
         else if (coll_progress(host) == ZERO_OK &&
@@ -239,7 +239,7 @@ static zero_result join(struct gcomm *device, const struct gcomm_config *config,
         result = coll_state(device->host, error);
     if (result)
         return result;
-    gcomm_board_state(device, GCOMM_JOINING);
+    gcomm_log_state(device, GCOMM_JOINING);
     result = device->kind->enter(device->number, &mine);
     if (!result) {
         result = make_link(device, config, id, &mine);
@@ -247,7 +247,7 @@ static zero_result join(struct gcomm *device, const struct gcomm_config *config,
             result = meet(device, &mine);
         device->kind->leave();
     }
-    gcomm_board_state(device, result ? GCOMM_FAILED : GCOMM_JOINED);
+    gcomm_log_state(device, result ? GCOMM_FAILED : GCOMM_JOINED);
     gcomm_wait_for_meeting(device, device->host, device->arena);
     return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
@@ -329,12 +329,12 @@ zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
                        const struct gcomm_config *config, struct base_error *error)
 {
     device->arena = arena;
-    device->board = coll_arena_base(arena);
+    device->call_log = coll_arena_base(arena);
     zero_result result = join(device, config, error);
     if (!result)
         result = enroll(device, config, error);
     if (result)
-        gcomm_board_state(device, GCOMM_FAILED); // nobody need wait for it
+        gcomm_log_state(device, GCOMM_FAILED); // nobody need wait for it
     return result;
 }
 
@@ -358,7 +358,7 @@ bool gcomm_discard(struct gcomm *device)
     if (!device)
         return true;
     struct gcomm *const whole = device->whole;
-    if (gcomm_is_group(device) && device->board) // it may have a link
+    if (gcomm_is_group(device) && device->call_log) // it may have a link
         wait_for_others(device);
     bool ended = (!device->watched || gcomm_watch_stop(device)) && !device->has_lost;
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
@@ -395,7 +395,7 @@ zero_result gcomm_open(struct gcomm **opened, const struct gcomm_config *config,
     const size_t name = device ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
     result = agree(config->host, name, "their transports", result, &mine, error);
     if (!result && device)
-        result = coll_arena_create(config->host, sizeof *device->board, &arena, error);
+        result = coll_arena_create(config->host, sizeof *device->call_log, &arena, error);
     if (!result && device)
         result = gcomm_join(device, arena, config, error);
     if (!result || (device && !gcomm_discard(device)))
@@ -411,7 +411,7 @@ static void wait_for_all(struct gcomm *device)
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     zero_result result = gcomm_wait(device, device->started);
-    while (!result && !gcomm_board_finished(device, device->started)) {
+    while (!result && !gcomm_log_finished(device, device->started)) {
         const uint64_t waited_ns = coll_waited(&clock);
         result = coll_progress(device->host); // somebody may wait for that before it comes to it
         if (!result && waited_ns > device->timeout_ns)
@@ -429,6 +429,6 @@ bool gcomm_close(struct gcomm *device)
     if (gcomm_is_group(device))
         wait_for_others(device);
     dismiss(device);
-    gcomm_board_state(device, GCOMM_LEFT);
+    gcomm_log_state(device, GCOMM_LEFT);
     return gcomm_discard(device);
 }

@@ -134,7 +134,7 @@ enum gcomm_state {
 
 /** What a rank shows of itself, in an arena of the host; written by it alone. In this order it is
  * copied to ranks of other hosts: whoever sees that a call was started sees the call. */
-struct gcomm_board {
+struct gcomm_call_log {
     struct {
         _Atomic uint64_t sequence; /**< 0 while it is written */
         _Atomic uint64_t words[GCOMM_CALL_WORDS];
@@ -143,7 +143,7 @@ struct gcomm_board {
     _Atomic uint64_t state;
 };
 
-_Static_assert(sizeof(struct gcomm_board) <= COLL_SHOWN_BYTES, "a board can be shown");
+_Static_assert(sizeof(struct gcomm_call_log) <= COLL_SHOWN_BYTES, "a board can be shown");
 
 /* ------------------------------------------------------------------ one */
 
@@ -171,7 +171,7 @@ struct gcomm {
     void *stream; /**< of a group: the whole's, so that launches are in one order */
     void *behind; /**< an event, for gcomm_after() */
     struct coll_arena *arena;
-    struct gcomm_board *board;
+    struct gcomm_call_log *call_log;
     uint64_t *compared; /**< of every rank: operations whose calls were compared */
     struct gcomm_operation operations[GCOMM_UNDER_WAY]; /**< number n at n modulo that */
 
@@ -221,7 +221,7 @@ static inline struct gcomm_operation *gcomm_operation(struct gcomm *device, uint
 zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
                        struct base_error *error);
 
-/** Meets the others by boards in the arena, and registers memory: all ranks or none, with the
+/** Meets the others by call logs in the arena, and registers memory: all ranks or none, with the
  * lowest failed one's message. *Collective* over config->host. */
 zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
                        const struct gcomm_config *config, struct base_error *error);
@@ -231,9 +231,9 @@ zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
 zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
                         const struct base_error *mine, struct base_error *error);
 
-/** Waits for ranks of the host that have boards in the arena, and have neither met the others nor
- * failed to: another one may try until its time is over, which is longer than this rank may wait in
- * a call of the host that has the same time and began earlier. */
+/** Waits for ranks of the host that have call logs in the arena, and have neither met the others
+ * nor failed to: another one may try until its time is over, which is longer than this rank may
+ * wait in a call of the host that has the same time and began earlier. */
 void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
                             const struct coll_arena *arena);
 
@@ -243,39 +243,39 @@ bool gcomm_discard(struct gcomm *device);
 
 /* ------------------------------------------------------------------ call_log.c */
 
-const struct gcomm_board *gcomm_board_of(const struct gcomm *device, int rank);
+const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *device, int rank);
 
 /** Shows where this rank is. */
-void gcomm_board_state(struct gcomm *device, enum gcomm_state state);
+void gcomm_log_state(struct gcomm *device, enum gcomm_state state);
 
 /** Shows how many operations it has finished. */
-void gcomm_board_finish(struct gcomm *device, uint64_t finished);
+void gcomm_log_finish(struct gcomm *device, uint64_t finished);
 
-/** Shows a call, which is the next one. Mutex held: other hosts would see half of it if the board
- * were shown meanwhile. */
-void gcomm_board_call(struct gcomm *device, const struct coll_signature *signature,
-                      uint64_t sequence);
+/** Shows a call, which is the next one. Mutex held: other hosts would see half of it if the call
+ * log were shown meanwhile. */
+void gcomm_log_call(struct gcomm *device, const struct coll_signature *signature,
+                    uint64_t sequence);
 
 /** Whether the others' calls were the same so far, as far as both have come. Otherwise the comm
  * world has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two
  * ranks the later one sees both. */
-zero_result gcomm_board_compare(struct gcomm *device);
+zero_result gcomm_log_compare(struct gcomm *device);
 
 /** Writes "all-gather #3, unit 2 (h.1)". */
-void gcomm_board_text(const struct gcomm *device, int rank, uint64_t sequence,
-                      char text[COLL_TEXT_BYTES]);
+void gcomm_log_text(const struct gcomm *device, int rank, uint64_t sequence,
+                    char text[COLL_TEXT_BYTES]);
 
 /** Writes "rank 1 (last call: broadcast #2), ..." about those who have not called it. */
-void gcomm_board_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size);
+void gcomm_log_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size);
 
 /** A rank, by its number in the root, that has left without having called it; -1: none. */
-int gcomm_board_left(const struct gcomm *device, uint64_t sequence);
+int gcomm_log_left(const struct gcomm *device, uint64_t sequence);
 
 /** Whether all have finished so many operations, or have left, or failed. */
-bool gcomm_board_finished(const struct gcomm *device, uint64_t sequence);
+bool gcomm_log_finished(const struct gcomm *device, uint64_t sequence);
 
 /** Whether all have left, or failed. */
-bool gcomm_board_closed(const struct gcomm *device);
+bool gcomm_log_closed(const struct gcomm *device);
 
 /* ------------------------------------------------------------------ gcomm_order.c */
 

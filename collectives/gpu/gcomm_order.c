@@ -74,8 +74,8 @@ zero_result gcomm_advance(struct gcomm *device)
         device->finished = next;
     }
     const bool fails = result < 0 && !device->is_over;
-    if (!device->is_over) // else the host, whose the board is, may be gone
-        gcomm_board_finish(device, device->finished);
+    if (!device->is_over) // else the host, whose the call log is, may be gone
+        gcomm_log_finish(device, device->finished);
     pthread_mutex_unlock(&device->mutex);
     return fails ? gcomm_fail(device, result, next, "%s", inner.message) : ZERO_OK;
 }
@@ -96,7 +96,7 @@ zero_result gcomm_fail(struct gcomm *device, zero_result result, uint64_t sequen
     char message[COLL_MESSAGE_BYTES], operation[COLL_TEXT_BYTES];
     const int rank = device->host->rank;
     va_list arguments;
-    gcomm_board_text(device, rank, sequence, operation);
+    gcomm_log_text(device, rank, sequence, operation);
     int used = gcomm_text_begin(device, message);
     used += snprintf(message + used, sizeof message - (size_t)used,
                      "rank %d: %s on %s: ", coll_root_rank(device->host, rank), operation,
@@ -170,9 +170,9 @@ zero_result gcomm_begin(struct gcomm *device, const struct coll_signature *signa
         result = coll_failed(device->host);
     if (!result) {
         pthread_mutex_lock(&device->mutex);
-        gcomm_board_call(device, signature, sequence);
+        gcomm_log_call(device, signature, sequence);
         pthread_mutex_unlock(&device->mutex);
-        result = gcomm_board_compare(device);
+        result = gcomm_log_compare(device);
     }
     if (!result) {
         tell(device, true);
@@ -205,7 +205,7 @@ static zero_result settle(struct gcomm *device, uint64_t sequence)
             return gcomm_fail(device, result, sequence, "%s", inner.message);
         if (result == ZERO_OK)
             return ZERO_OK;
-        const int left = gcomm_board_left(device, sequence);
+        const int left = gcomm_log_left(device, sequence);
         if (left >= 0)
             return gcomm_fail(device, ZERO_E_PEER, sequence, GCOMM_HAS_LEFT, left);
         const uint64_t waited_ns = coll_waited(&clock);

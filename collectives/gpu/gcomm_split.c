@@ -62,7 +62,7 @@ static zero_result join(const struct gcomm *whole, struct gcomm *device,
     struct coll_arena *arena;
     zero_result joined = ZERO_OK;
     zero_result result =
-        coll_arena_create(whole->host, device ? sizeof *device->board : 0, &arena, error);
+        coll_arena_create(whole->host, device ? sizeof *device->call_log : 0, &arena, error);
     if (!result && device) {
         joined = gcomm_join(device, arena, config, &group);
         if (joined)
@@ -72,7 +72,7 @@ static zero_result join(const struct gcomm *whole, struct gcomm *device,
         gcomm_wait_for_meeting(whole, whole->host, arena); // all groups'
         result = coll_agree(whole->host, 0, NULL, joined, &mine, error);
     }
-    if (result && device && device->board && !joined)
+    if (result && device && device->call_log && !joined)
         gcomm_close(device); // as its group's others do
     else if (result)
         gcomm_discard(device);

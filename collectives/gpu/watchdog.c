@@ -31,7 +31,7 @@ void gcomm_pause(unsigned *rounds)
 zero_result gcomm_fail_timeout(struct gcomm *device, uint64_t sequence, uint64_t waited_ns)
 {
     char absent[COLL_MESSAGE_BYTES / 2];
-    gcomm_board_absent(device, sequence, absent, sizeof absent);
+    gcomm_log_absent(device, sequence, absent, sizeof absent);
     if (absent[0])
         return gcomm_fail(device, ZERO_E_TIMEOUT, sequence, "waited %.1f s for %s to come",
                           (double)waited_ns * 1e-9, absent);
@@ -170,7 +170,7 @@ static zero_result look_at_times(struct gcomm *device, struct watch *watch, cons
     if (asks_ns <= device->timeout_ns)
         return ZERO_OK;
     char absent[COLL_MESSAGE_BYTES / 2];
-    gcomm_board_absent(device, oldest, absent, sizeof absent);
+    gcomm_log_absent(device, oldest, absent, sizeof absent);
     return absent[0] ? gcomm_fail_timeout(device, oldest, asks_ns)
                      : gcomm_fail(device, ZERO_E_TIMEOUT, oldest,
                                   "the driver has not answered for %.1f s, although all ranks "
@@ -187,7 +187,7 @@ static zero_result look(struct gcomm *device, struct watch *watch, const struct 
         return result;
     if (ask_transport(device, &inner) < 0)
         return fail_transport(device, now->finished + 1, &inner);
-    const int left = now->finished < now->started ? gcomm_board_left(device, now->started) : -1;
+    const int left = now->finished < now->started ? gcomm_log_left(device, now->started) : -1;
     if (left >= 0)
         return gcomm_fail(device, ZERO_E_PEER, now->started, GCOMM_HAS_LEFT, left);
     return look_at_times(device, watch, now);
@@ -201,7 +201,7 @@ static void wait_for_readers(struct gcomm *device)
     unsigned rounds = 0;
     if (!device->transport->lends || strcmp(coll_unregistered_path(device->host), "direct") != 0)
         return;
-    while (!gcomm_board_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
+    while (!gcomm_log_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
         gcomm_pause(&rounds);
 }
 
