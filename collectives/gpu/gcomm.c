@@ -138,7 +138,7 @@ static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *w
     if (whole) {
         pthread_mutex_lock(&whole->mutex);
         atomic_fetch_add(&whole->groups, 1);
-        pthread_cond_broadcast(&whole->news); // its watcher is to look at times from now on
+        pthread_cond_broadcast(&whole->news); // its watchdog is to look at times from now on
         pthread_mutex_unlock(&whole->mutex);
     }
     return device;
@@ -160,7 +160,7 @@ zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, s
     if (!result)
         result = gcomm_order_open(device, error);
     if (!result)
-        result = gcomm_watch_start(device, error);
+        result = gcomm_watchdog_start(device, error);
     device->kind->leave();
     return result;
 }
@@ -280,7 +280,7 @@ static void dismiss(struct gcomm *device)
         pthread_mutex_unlock(&device->calls);
         device->kind->leave();
     }
-    gcomm_watch_log(device, &error);
+    gcomm_watchdog_log(device, &error);
 }
 
 /** Registers memory: where one rank has not, the others may not give theirs either. */
@@ -318,7 +318,7 @@ static void leave_behind(struct gcomm *device)
                   device->transport->name, coll_root_rank(device->host, device->host->rank),
                   device->where, (double)device->ending_ns * 1e-9);
     device->left_behind = true;
-    if (!device->watched)
+    if (!device->has_threads)
         return;
     pthread_mutex_lock(&device->mutex);
     device->log = NULL; // its owner goes on
@@ -360,7 +360,7 @@ bool gcomm_discard(struct gcomm *device)
     struct gcomm *const whole = device->whole;
     if (gcomm_is_group(device) && device->call_log) // it may have a link
         wait_for_others(device);
-    bool ended = (!device->watched || gcomm_watch_stop(device)) && !device->has_lost;
+    bool ended = (!device->has_threads || gcomm_watchdog_stop(device)) && !device->has_lost;
     if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
         ended = gcomm_order_close(device);
         device->kind->leave();

@@ -40,7 +40,7 @@ static void halt(struct gcomm_ending *one)
     pthread_mutex_unlock(&device->mutex);
     if (one->link && device->transport->halt)
         device->transport->halt(one->link, &error);
-    gcomm_watch_log(device, &error);
+    gcomm_watchdog_log(device, &error);
 }
 
 /** Nobody finds the link any more. With the mutex of calls, which it gives back. */
@@ -73,7 +73,7 @@ static void end_links(struct gcomm *device, struct gcomm_ending *first)
             take(one);
         }
     device->transport->abort(first, &error);
-    gcomm_watch_log(device, &error);
+    gcomm_watchdog_log(device, &error);
 }
 
 /* ------------------------------------------------------------------ mutex held */
@@ -112,7 +112,7 @@ static void end_all(struct gcomm *device)
     }
 }
 
-/* ------------------------------------------------------------------ a watcher */
+/* ------------------------------------------------------------------ a watchdog */
 
 void gcomm_ending_expect(const struct gcomm *device)
 {

@@ -12,10 +12,10 @@
  *   nccl.c              the transport over NVIDIA's library, nccl_library.c that library
  *
  * Two threads look after what is under way. One asks the driver what is done. The other, the
- * watcher, sees what goes wrong, and ends it; it calls nothing of the driver before that. For any
+ * watchdog, sees what goes wrong, and ends it; it calls nothing of the driver before that. For any
  * call of the driver may have to wait, when another thread of the program is in one that waits for
  * the device, such as cudaFree(), with the driver's lock: until the kernel ends that waits for a
- * dead rank, which only the watcher can end.
+ * dead rank, which only the watchdog can end.
  *
  * Points of base/fault.h: device.thread (each of the two, EIO).
  */
@@ -181,9 +181,9 @@ struct gcomm {
     /** For what follows. Who holds it calls neither. */
     pthread_mutex_t mutex;
     pthread_cond_t news;
-    pthread_t watcher, asker;
-    bool watched;   /**< there are the two */
-    unsigned there; /**< of them, in the device */
+    pthread_t watchdog, asker;
+    bool has_threads; /**< there are the two */
+    unsigned there;   /**< of them, in the device */
     void *link; /**< the transport's own, changed with both mutexes; NULL: none, or it is over */
     uint64_t started, finished;
     bool is_starting;           /**< the next one is being given */
@@ -192,7 +192,7 @@ struct gcomm {
     bool has_given;             /**< of a group: something, be it a wait, to the whole's stream */
     uint64_t questions;         /**< to the driver, and its answers: odd while it is asked */
     bool is_over;               /**< nothing more is given to the transport, and nothing finishes */
-    bool aborted, through;      /**< the watcher, and the other one, have done their last */
+    bool aborted, through;      /**< the watchdog, and the other one, have done their last */
     bool left_behind;           /**< what was under way can't be ended */
     const struct base_log *log; /**< NULL: none, or it is not there any more */
 };
@@ -314,14 +314,14 @@ void gcomm_pause(unsigned *rounds);
 /** Fails because an operation takes too long. */
 zero_result gcomm_fail_timeout(struct gcomm *device, uint64_t sequence, uint64_t waited_ns);
 
-zero_result gcomm_watch_start(struct gcomm *device, struct base_error *error);
+zero_result gcomm_watchdog_start(struct gcomm *device, struct base_error *error);
 
 /** Ends everything: the transport is aborted, and the threads. False: that takes too long, and they
  * still use the device. */
-bool gcomm_watch_stop(struct gcomm *device);
+bool gcomm_watchdog_stop(struct gcomm *device);
 
 /** A word in the log about what is not among the results of anybody's call, if this is an error. */
-void gcomm_watch_log(struct gcomm *device, const struct base_error *error);
+void gcomm_watchdog_log(struct gcomm *device, const struct base_error *error);
 
 /* ------------------------------------------------------------------ gcomm_abort.c */
 

@@ -128,7 +128,7 @@ static void record(struct gcomm *device, const struct coll_signature *signature,
         control_begin(device->host->comm_world->control, &record);
 }
 
-/** Waits for the oldest operation, if there are too many; the watcher has the deadline. */
+/** Waits for the oldest operation, if there are too many; the watchdog has the deadline. */
 static zero_result wait_for_room(struct gcomm *device)
 {
     return device->started < GCOMM_UNDER_WAY
@@ -236,7 +236,7 @@ zero_result gcomm_end(struct gcomm *device, zero_result result, const struct bas
         device->is_starting = false;
         pthread_mutex_unlock(&device->mutex);
     } else {
-        coll_stop(device->host); // before the watcher frees what the host may know of it
+        coll_stop(device->host); // before the watchdog frees what the host may know of it
         tell(device, false);
     }
     pthread_mutex_unlock(&device->calls);

@@ -119,7 +119,7 @@ struct sight {
 };
 
 /** Times: of what was seen last. */
-struct watch {
+struct watchdog {
     uint64_t oldest, questions;
     struct coll_clock came, asks;
 };
@@ -159,7 +159,8 @@ static uint64_t age(struct coll_clock *clock, uint64_t *seen, uint64_t now, bool
 
 /** How long the oldest operation has been at the head of its stream, and the driver has not
  * answered. */
-static zero_result look_at_times(struct gcomm *device, struct watch *watch, const struct sight *now)
+static zero_result look_at_times(struct gcomm *device, struct watchdog *watch,
+                                 const struct sight *now)
 {
     const uint64_t oldest = now->finished + 1;
     const uint64_t came_ns = age(&watch->came, &watch->oldest, oldest, now->come_to == oldest);
@@ -179,7 +180,7 @@ static zero_result look_at_times(struct gcomm *device, struct watch *watch, cons
 }
 
 /** Something is being given, or under way. */
-static zero_result look(struct gcomm *device, struct watch *watch, const struct sight *now)
+static zero_result look(struct gcomm *device, struct watchdog *watch, const struct sight *now)
 {
     struct base_error inner = {.result = ZERO_OK};
     const zero_result result = coll_failed(device->host);
@@ -205,10 +206,10 @@ static void wait_for_readers(struct gcomm *device)
         gcomm_pause(&rounds);
 }
 
-static void *watch_it(void *argument)
+static void *run_watchdog(void *argument)
 {
     struct gcomm *device = argument;
-    struct watch watch = {0};
+    struct watchdog watch = {0};
     const bool entered = begin(device);
     while (!device->is_over) {
         wait_a_moment(device, true);
@@ -237,7 +238,7 @@ static void *watch_it(void *argument)
     return NULL;
 }
 
-void gcomm_watch_log(struct gcomm *device, const struct base_error *error)
+void gcomm_watchdog_log(struct gcomm *device, const struct base_error *error)
 {
     if (error->result == ZERO_OK)
         return;
@@ -272,7 +273,7 @@ static int start_both(struct gcomm *device)
     int failed = base_thread_start(&device->asker, "device.thread", 0, ask_driver, device);
     if (failed)
         return failed;
-    failed = base_thread_start(&device->watcher, "device.thread", 0, watch_it, device);
+    failed = base_thread_start(&device->watchdog, "device.thread", 0, run_watchdog, device);
     if (!failed)
         return 0;
     pthread_mutex_lock(&device->mutex);
@@ -283,7 +284,7 @@ static int start_both(struct gcomm *device)
     return failed;
 }
 
-zero_result gcomm_watch_start(struct gcomm *device, struct base_error *error)
+zero_result gcomm_watchdog_start(struct gcomm *device, struct base_error *error)
 {
     pthread_mutex_init(&device->calls, NULL);
     pthread_mutex_init(&device->mutex, NULL);
@@ -296,11 +297,11 @@ zero_result gcomm_watch_start(struct gcomm *device, struct base_error *error)
         return zero_fail_errno(error, ZERO_E_NOMEM, failed, "no thread to watch %s", device->where);
     }
     await_both(device);
-    device->watched = true;
+    device->has_threads = true;
     return ZERO_OK;
 }
 
-bool gcomm_watch_stop(struct gcomm *device)
+bool gcomm_watchdog_stop(struct gcomm *device)
 {
     const uint64_t until = base_clock_ns() + device->ending_ns;
     pthread_mutex_lock(&device->mutex);
@@ -312,13 +313,13 @@ bool gcomm_watch_stop(struct gcomm *device)
     const bool ended = device->aborted && device->through;
     pthread_mutex_unlock(&device->mutex);
     if (!ended) {
-        pthread_detach(device->watcher);
+        pthread_detach(device->watchdog);
         pthread_detach(device->asker);
         return false;
     }
-    pthread_join(device->watcher, NULL);
+    pthread_join(device->watchdog, NULL);
     pthread_join(device->asker, NULL);
     free_mutexes(device);
-    device->watched = false;
+    device->has_threads = false;
     return true;
 }
