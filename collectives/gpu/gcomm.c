@@ -129,7 +129,7 @@ static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *w
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->comm_world->timeout_ns,
-        .ending_ns = config->ending_ns ? config->ending_ns : GCOMM_ENDING_NS,
+        .abort_timeout_ns = config->abort_timeout_ns ? config->abort_timeout_ns : GCOMM_ABORT_NS,
         .log = config->log,
         .compared = compared,
     };
@@ -202,7 +202,7 @@ void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
         if (state == GCOMM_JOINED || state == GCOMM_FAILED)
             rank++;
         else if (coll_progress(host) == ZERO_OK &&
-                 coll_waited(&clock) < device->timeout_ns + device->ending_ns)
+                 coll_waited(&clock) < device->timeout_ns + device->abort_timeout_ns)
             gcomm_pause(&rounds);
         else
             return;
@@ -316,7 +316,7 @@ static void leave_behind(struct gcomm *device)
                   "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
                   "behind",
                   device->transport->name, coll_root_rank(device->host, device->host->rank),
-                  device->where, (double)device->ending_ns * 1e-9);
+                  device->where, (double)device->abort_timeout_ns * 1e-9);
     device->left_behind = true;
     if (!device->has_threads)
         return;

@@ -62,7 +62,7 @@ struct gcomm_config {
     /** Longest time for an operation from where its stream has come to it, for ranks to meet, and
      * for the end; as in coll_config. 0: the host's. */
     uint64_t timeout_ns;
-    uint64_t ending_ns; /**< the longest time for an end after a failure; 0: ten seconds */
+    uint64_t abort_timeout_ns; /**< the longest time for an end after a failure; 0: ten seconds */
     /** "nccl": an ncclComm_t, which is to be of the same ranks in the same order on the same
      * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
      * on none. */

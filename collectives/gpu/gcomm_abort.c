@@ -14,8 +14,8 @@
 static struct {
     pthread_mutex_t mutex;
     unsigned expected;
-    struct gcomm_ending *come; // to be ended by whoever gathers
-    bool gathers;              // somebody does
+    struct gcomm_abort *come; // to be ended by whoever gathers
+    bool gathers;             // somebody does
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ------------------------------------------------------------------ the links */
@@ -31,7 +31,7 @@ static bool is_left(struct gcomm *device, uint64_t until_ns)
     return true;
 }
 
-static void halt(struct gcomm_ending *one)
+static void halt(struct gcomm_abort *one)
 {
     struct gcomm *device = one->device;
     struct base_error error = {.result = ZERO_OK};
@@ -44,7 +44,7 @@ static void halt(struct gcomm_ending *one)
 }
 
 /** Nobody finds the link any more. With the mutex of calls, which it gives back. */
-static void take(struct gcomm_ending *one)
+static void take(struct gcomm_abort *one)
 {
     struct gcomm *device = one->device;
     if (!one->link) // it may have come to be meanwhile
@@ -57,17 +57,17 @@ static void take(struct gcomm_ending *one)
 
 /** All are told before anything is waited for, be it whoever is in a call of one, and frees it when
  * he comes out of that: what was told lets the driver go on. */
-static void end_links(struct gcomm *device, struct gcomm_ending *first)
+static void end_links(struct gcomm *device, struct gcomm_abort *first)
 {
     const uint64_t until_ns = base_clock_ns() + CALL_NS;
     struct base_error error = {.result = ZERO_OK};
-    for (struct gcomm_ending *one = first; one; one = one->next) {
+    for (struct gcomm_abort *one = first; one; one = one->next) {
         one->was_in_use = !is_left(one->device, until_ns);
         halt(one);
         if (!one->was_in_use)
             take(one);
     }
-    for (struct gcomm_ending *one = first; one; one = one->next)
+    for (struct gcomm_abort *one = first; one; one = one->next)
         if (one->was_in_use) {
             pthread_mutex_lock(&one->device->calls);
             take(one);
@@ -99,9 +99,9 @@ static void gather(void)
 /** Who comes meanwhile does not wait for these: these may have to wait for it. */
 static void end_all(struct gcomm *device)
 {
-    struct gcomm_ending *next, *first = all.come;
+    struct gcomm_abort *next, *first = all.come;
     all.come = NULL;
-    for (struct gcomm_ending *one = first; one; one = one->next)
+    for (struct gcomm_abort *one = first; one; one = one->next)
         one->has_begun = true;
     pthread_mutex_unlock(&all.mutex);
     end_links(device, first);
@@ -114,7 +114,7 @@ static void end_all(struct gcomm *device)
 
 /* ------------------------------------------------------------------ a watchdog */
 
-void gcomm_ending_expect(const struct gcomm *device)
+void gcomm_abort_expect(const struct gcomm *device)
 {
     pthread_mutex_lock(&all.mutex);
     all.expected += device->transport->entangled;
@@ -123,7 +123,7 @@ void gcomm_ending_expect(const struct gcomm *device)
 
 static void end_with_others(struct gcomm *device)
 {
-    struct gcomm_ending mine = {.device = device};
+    struct gcomm_abort mine = {.device = device};
     unsigned rounds = 0;
     pthread_mutex_lock(&all.mutex);
     all.expected--;
@@ -151,7 +151,7 @@ static bool has_link(struct gcomm *device)
     return has;
 }
 
-void gcomm_ending_come(struct gcomm *device)
+void gcomm_abort_join(struct gcomm *device)
 {
     const bool entangled = device->transport->entangled;
     if (entangled && has_link(device)) {
@@ -161,6 +161,6 @@ void gcomm_ending_come(struct gcomm *device)
         all.expected--;
         pthread_mutex_unlock(&all.mutex);
     } else {
-        end_links(device, &(struct gcomm_ending){.device = device});
+        end_links(device, &(struct gcomm_abort){.device = device});
     }
 }

@@ -36,15 +36,15 @@ enum {
 #define GCOMM_HAS_LEFT "rank %d has left without it"
 
 /** How long an end may take, unless something else was said. */
-#define GCOMM_ENDING_NS UINT64_C(10000000000)
+#define GCOMM_ABORT_NS UINT64_C(10000000000)
 
 _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
 
 /** Of links that end together. */
-struct gcomm_ending {
+struct gcomm_abort {
     struct gcomm *device;
-    void *link;                /**< NULL: there is none */
-    struct gcomm_ending *next; /**< NULL: this was the last one */
+    void *link;               /**< NULL: there is none */
+    struct gcomm_abort *next; /**< NULL: this was the last one */
     bool has_begun, is_over;
     bool was_in_use; /**< when it was halted somebody was in a call of it, or of the driver */
 };
@@ -89,7 +89,7 @@ struct gcomm_transport {
     zero_result (*halt)(void *link, struct base_error *error);
     /** Ends links that this thread has halted, and that nobody uses, and frees them; may take a
      * while. Of those that are entangled the thread has entered the device of one. */
-    zero_result (*abort)(const struct gcomm_ending *first, struct base_error *error);
+    zero_result (*abort)(const struct gcomm_abort *first, struct base_error *error);
 
     /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on
      * stays within. NULL: there is no such thing. */
@@ -164,7 +164,7 @@ struct gcomm {
     int number;
     char where[GCOMM_WHERE_BYTES]; /**< "cuda 0" */
     char name[COLL_NAME_BYTES];    /**< in the flight recorder */
-    uint64_t timeout_ns, ending_ns;
+    uint64_t timeout_ns, abort_timeout_ns;
     void *memory; /**< that is registered; NULL: none is */
     size_t bytes; /**< of it */
     bool must_register;
@@ -326,10 +326,10 @@ void gcomm_watchdog_log(struct gcomm *device, const struct base_error *error);
 /* ------------------------------------------------------------------ gcomm_abort.c */
 
 /** A device's link is there, or will be: those that fail later than others wait for its failure. */
-void gcomm_ending_expect(const struct gcomm *device);
+void gcomm_abort_expect(const struct gcomm *device);
 
 /** Ends a device's link, if there is one, and after a failure those of the process that fail with
  * it; returns when it is over. Expected, and not any more. */
-void gcomm_ending_come(struct gcomm *device);
+void gcomm_abort_join(struct gcomm *device);
 
 #endif

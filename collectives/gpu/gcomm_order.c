@@ -34,7 +34,7 @@ static bool is_drained(struct gcomm *device)
     if (!device->behind || device->kind->event_record(device->behind, device->stream, NULL))
         return true;
     while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN) {
-        if (coll_waited(&clock) > device->ending_ns)
+        if (coll_waited(&clock) > device->abort_timeout_ns)
             return false;
         gcomm_pause(&rounds);
     }

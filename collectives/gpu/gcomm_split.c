@@ -94,7 +94,7 @@ zero_result gcomm_split(struct gcomm **opened, struct gcomm *whole, struct coll_
         .device = whole->kind,
         .number = whole->number,
         .timeout_ns = whole->timeout_ns,
-        .ending_ns = whole->ending_ns,
+        .abort_timeout_ns = whole->abort_timeout_ns,
         .memory = whole->memory,
         .bytes = whole->bytes,
         .must_register = whole->must_register,

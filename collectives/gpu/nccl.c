@@ -158,21 +158,21 @@ static void let_settle(const struct link *link)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-static zero_result nccl_abort(const struct gcomm_ending *first, struct base_error *error)
+static zero_result nccl_abort(const struct gcomm_abort *first, struct base_error *error)
 {
     zero_result result = ZERO_OK;
-    for (const struct gcomm_ending *one = first; one; one = one->next) {
+    for (const struct gcomm_abort *one = first; one; one = one->next) {
         const struct link *link = one->link;
         if (one->was_in_use && link && link->comm)
             let_settle(link);
     }
-    for (const struct gcomm_ending *one = first; one; one = one->next)
+    for (const struct gcomm_abort *one = first; one; one = one->next)
         if (one->link) {
             const zero_result ended = done(nccl_loaded()->group_end(), "ncclGroupEnd of aborts",
                                            NULL, result ? NULL : error);
             result = result ? result : ended;
         }
-    for (const struct gcomm_ending *one = first; one; one = one->next)
+    for (const struct gcomm_abort *one = first; one; one = one->next)
         base_free(one->link);
     return result;
 }

@@ -78,7 +78,7 @@ static zero_result staged_join(void **to, const struct gcomm_config *config,
     return ZERO_OK;
 }
 
-static zero_result staged_abort(const struct gcomm_ending *only, struct base_error *error)
+static zero_result staged_abort(const struct gcomm_abort *only, struct base_error *error)
 {
     struct link *link = only->link;
     if (!link)

@@ -202,7 +202,7 @@ static void wait_for_readers(struct gcomm *device)
     unsigned rounds = 0;
     if (!device->transport->lends || strcmp(coll_unregistered_path(device->host), "direct") != 0)
         return;
-    while (!gcomm_log_closed(device) && coll_waited(&clock) < device->ending_ns / 2)
+    while (!gcomm_log_closed(device) && coll_waited(&clock) < device->abort_timeout_ns / 2)
         gcomm_pause(&rounds);
 }
 
@@ -228,7 +228,7 @@ static void *run_watchdog(void *argument)
     pthread_mutex_unlock(&device->mutex);
     if (has_link && coll_failed(device->host))
         wait_for_readers(device);
-    gcomm_ending_come(device);
+    gcomm_abort_join(device);
     if (entered)
         device->kind->leave();
     pthread_mutex_lock(&device->mutex);
@@ -289,10 +289,10 @@ zero_result gcomm_watchdog_start(struct gcomm *device, struct base_error *error)
     pthread_mutex_init(&device->calls, NULL);
     pthread_mutex_init(&device->mutex, NULL);
     base_cond_init(&device->news);
-    gcomm_ending_expect(device);
+    gcomm_abort_expect(device);
     const int failed = start_both(device);
     if (failed) {
-        gcomm_ending_come(device);
+        gcomm_abort_join(device);
         free_mutexes(device);
         return zero_fail_errno(error, ZERO_E_NOMEM, failed, "no thread to watch %s", device->where);
     }
@@ -303,7 +303,7 @@ zero_result gcomm_watchdog_start(struct gcomm *device, struct base_error *error)
 
 bool gcomm_watchdog_stop(struct gcomm *device)
 {
-    const uint64_t until = base_clock_ns() + device->ending_ns;
+    const uint64_t until = base_clock_ns() + device->abort_timeout_ns;
     pthread_mutex_lock(&device->mutex);
     device->is_over = true;
     pthread_cond_broadcast(&device->news);

@@ -508,7 +508,7 @@ static bool leaves_behind(struct device_rank *rank)
     struct base_log log = {.sink = hear, .user = "nccl: ", .level = ZERO_LOG_WARN};
     rank->config.log = &log;
     rank->config.must_register = true;
-    rank->config.ending_ns = UINT64_C(100000000);
+    rank->config.abort_timeout_ns = UINT64_C(100000000);
     NEED(give_memory(rank));
     NEED(gcomm_open(&rank->device, &rank->config, &error) == ZERO_E_DEVICE);
     NEED(strstr(error.message, "ncclCommRegister") && rank->device && warnings == 1);

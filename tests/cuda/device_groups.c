@@ -369,7 +369,7 @@ static bool leaves_one_behind(struct device_rank *rank)
     struct coll_comm *group;
     struct gcomm *device;
     rank->config.must_register = true;
-    rank->config.ending_ns = UINT64_C(100000000);
+    rank->config.abort_timeout_ns = UINT64_C(100000000);
     rank->config.bytes = REGISTERED;
     NEED(gcomm_alloc(&rank->config.memory, "nccl", rank->gpu, REGISTERED, NULL) == ZERO_OK);
     NEED(gcomm_open(&rank->device, &rank->config, NULL) == ZERO_OK);
