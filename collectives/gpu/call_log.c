@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *device, int rank)
+const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int rank)
 {
-    return coll_arena_peer(device->arena, coll_root_rank(device->host, rank));
+    return coll_arena_peer(gcomm->arena, coll_root_rank(gcomm->host, rank));
 }
 
-void gcomm_log_call(struct gcomm *device, const struct coll_signature *signature, uint64_t sequence)
+void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence)
 {
-    struct gcomm_call_log *call_log = device->call_log;
+    struct gcomm_call_log *call_log = gcomm->call_log;
     const size_t place = sequence % GCOMM_UNDER_WAY;
     uint64_t words[GCOMM_CALL_WORDS];
     memcpy(words, signature, sizeof words);
@@ -19,21 +19,21 @@ void gcomm_log_call(struct gcomm *device, const struct coll_signature *signature
         atomic_store(&call_log->calls[place].words[i], words[i]);
     atomic_store(&call_log->calls[place].sequence, sequence);
     atomic_store(&call_log->started, sequence);
-    coll_arena_show(device->arena);
+    coll_arena_show(gcomm->arena);
 }
 
-void gcomm_log_state(struct gcomm *device, enum gcomm_state state)
+void gcomm_log_state(struct gcomm *gcomm, enum gcomm_state state)
 {
-    atomic_store(&device->call_log->state, state);
-    coll_arena_show(device->arena);
+    atomic_store(&gcomm->call_log->state, state);
+    coll_arena_show(gcomm->arena);
 }
 
-void gcomm_log_finish(struct gcomm *device, uint64_t finished)
+void gcomm_log_finish(struct gcomm *gcomm, uint64_t finished)
 {
-    if (atomic_load(&device->call_log->finished) == finished)
+    if (atomic_load(&gcomm->call_log->finished) == finished)
         return;
-    atomic_store(&device->call_log->finished, finished);
-    coll_arena_show(device->arena);
+    atomic_store(&gcomm->call_log->finished, finished);
+    coll_arena_show(gcomm->arena);
 }
 
 /** Whether it is still there. */
@@ -53,7 +53,7 @@ static bool read_call(const struct gcomm_call_log *call_log, uint64_t sequence,
     return true;
 }
 
-static zero_result fail_diverged(struct gcomm *device, int rank, uint64_t sequence,
+static zero_result fail_diverged(struct gcomm *gcomm, int rank, uint64_t sequence,
                                  const struct coll_signature *mine,
                                  const struct coll_signature *theirs)
 {
@@ -62,72 +62,72 @@ static zero_result fail_diverged(struct gcomm *device, int rank, uint64_t sequen
     coll_signature_text(mine, sequence, own);
     coll_signature_text(theirs, sequence, other);
     coll_signature_difference(mine, theirs, difference);
-    struct base_text text = {message, sizeof message, (size_t)gcomm_text_begin(device, message)};
+    struct base_text text = {message, sizeof message, (size_t)gcomm_text_begin(gcomm, message)};
     base_text_add(&text, "ranks made different calls on their devices: rank %d %s, rank %d %s%s",
-                  coll_root_rank(device->host, device->host->rank), own,
-                  coll_root_rank(device->host, rank), other, difference);
-    coll_poison(device->host, ZERO_E_DIVERGED, message);
-    return coll_failed(device->host);
+                  coll_root_rank(gcomm->host, gcomm->host->rank), own,
+                  coll_root_rank(gcomm->host, rank), other, difference);
+    coll_poison(gcomm->host, ZERO_E_DIVERGED, message);
+    return coll_failed(gcomm->host);
 }
 
-zero_result gcomm_log_compare(struct gcomm *device)
+zero_result gcomm_log_compare(struct gcomm *gcomm)
 {
-    const uint64_t mine = atomic_load(&device->call_log->started);
-    for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
+    const uint64_t mine = atomic_load(&gcomm->call_log->started);
+    for (int rank = 0; rank < gcomm->host->world; rank++) {
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(gcomm, rank);
         const uint64_t theirs = atomic_load(&call_log->started);
-        while (device->compared[rank] < mine && device->compared[rank] < theirs) {
-            const uint64_t sequence = ++device->compared[rank];
+        while (gcomm->compared[rank] < mine && gcomm->compared[rank] < theirs) {
+            const uint64_t sequence = ++gcomm->compared[rank];
             struct coll_signature here, there;
-            if (read_call(device->call_log, sequence, &here) &&
+            if (read_call(gcomm->call_log, sequence, &here) &&
                 read_call(call_log, sequence, &there) && memcmp(&here, &there, sizeof here) != 0)
-                return fail_diverged(device, rank, sequence, &here, &there);
+                return fail_diverged(gcomm, rank, sequence, &here, &there);
         }
     }
     return ZERO_OK;
 }
 
-void gcomm_log_text(const struct gcomm *device, int rank, uint64_t sequence,
+void gcomm_log_text(const struct gcomm *gcomm, int rank, uint64_t sequence,
                     char text[COLL_TEXT_BYTES])
 {
     struct coll_signature signature;
-    if (sequence > 0 && read_call(gcomm_call_log_of(device, rank), sequence, &signature))
+    if (sequence > 0 && read_call(gcomm_call_log_of(gcomm, rank), sequence, &signature))
         coll_signature_text(&signature, sequence, text);
     else
         strcpy(text, "nothing");
 }
 
-void gcomm_log_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size)
+void gcomm_log_absent(const struct gcomm *gcomm, uint64_t sequence, char *text, size_t size)
 {
     struct base_text list = {text, size, 0};
     text[0] = '\0';
-    for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t theirs = atomic_load(&gcomm_call_log_of(device, rank)->started);
+    for (int rank = 0; rank < gcomm->host->world; rank++) {
+        const uint64_t theirs = atomic_load(&gcomm_call_log_of(gcomm, rank)->started);
         char last[COLL_TEXT_BYTES];
         if (theirs >= sequence)
             continue;
-        gcomm_log_text(device, rank, theirs, last);
+        gcomm_log_text(gcomm, rank, theirs, last);
         base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
-                      coll_root_rank(device->host, rank), last);
+                      coll_root_rank(gcomm->host, rank), last);
     }
 }
 
-int gcomm_log_left(const struct gcomm *device, uint64_t sequence)
+int gcomm_log_left(const struct gcomm *gcomm, uint64_t sequence)
 {
-    for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
+    for (int rank = 0; rank < gcomm->host->world; rank++) {
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(gcomm, rank);
         // In this order: who has left starts nothing any more.
         if (atomic_load(&call_log->state) == GCOMM_LEFT &&
             atomic_load(&call_log->started) < sequence)
-            return coll_root_rank(device->host, rank);
+            return coll_root_rank(gcomm->host, rank);
     }
     return -1;
 }
 
-bool gcomm_log_finished(const struct gcomm *device, uint64_t sequence)
+bool gcomm_log_finished(const struct gcomm *gcomm, uint64_t sequence)
 {
-    for (int rank = 0; rank < device->host->world; rank++) {
-        const struct gcomm_call_log *call_log = gcomm_call_log_of(device, rank);
+    for (int rank = 0; rank < gcomm->host->world; rank++) {
+        const struct gcomm_call_log *call_log = gcomm_call_log_of(gcomm, rank);
         if (atomic_load(&call_log->finished) < sequence &&
             atomic_load(&call_log->state) != GCOMM_LEFT)
             return false;
@@ -135,10 +135,10 @@ bool gcomm_log_finished(const struct gcomm *device, uint64_t sequence)
     return true;
 }
 
-bool gcomm_log_closed(const struct gcomm *device)
+bool gcomm_log_closed(const struct gcomm *gcomm)
 {
-    for (int rank = 0; rank < device->host->world; rank++) {
-        const uint64_t state = atomic_load(&gcomm_call_log_of(device, rank)->state);
+    for (int rank = 0; rank < gcomm->host->world; rank++) {
+        const uint64_t state = atomic_load(&gcomm_call_log_of(gcomm, rank)->state);
         if (state != GCOMM_LEFT && state != GCOMM_FAILED)
             return false;
     }

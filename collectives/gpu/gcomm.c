@@ -115,17 +115,17 @@ static zero_result agree(struct coll_comm *host, size_t value, const char *what,
 static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *whole)
 {
     struct coll_comm *host = config->host;
-    struct gcomm *device = base_calloc(1, sizeof *device);
+    struct gcomm *gcomm = base_calloc(1, sizeof *gcomm);
     uint64_t *compared = base_calloc((size_t)host->world, sizeof *compared);
-    if (!device || !compared) {
-        base_free(device);
+    if (!gcomm || !compared) {
+        base_free(gcomm);
         base_free(compared);
         return NULL;
     }
-    *device = (struct gcomm){
+    *gcomm = (struct gcomm){
         .transport = find_transport(config->transport),
         .host = host,
-        .whole = whole ? whole : device,
+        .whole = whole ? whole : gcomm,
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->comm_world->timeout_ns,
@@ -133,15 +133,15 @@ static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *w
         .log = config->log,
         .compared = compared,
     };
-    snprintf(device->where, sizeof device->where, "%s %d", config->device->name, config->number);
-    snprintf(device->name, sizeof device->name, "%.16s/%s", host->name, config->transport);
+    snprintf(gcomm->where, sizeof gcomm->where, "%s %d", config->device->name, config->number);
+    snprintf(gcomm->name, sizeof gcomm->name, "%.16s/%s", host->name, config->transport);
     if (whole) {
         pthread_mutex_lock(&whole->mutex);
         atomic_fetch_add(&whole->groups, 1);
         pthread_cond_broadcast(&whole->news); // its watchdog is to look at times from now on
         pthread_mutex_unlock(&whole->mutex);
     }
-    return device;
+    return gcomm;
 }
 
 zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
@@ -150,48 +150,48 @@ zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, s
     zero_result result = check_config(config, error);
     if (result)
         return result;
-    struct gcomm *device = *made = allocate(config, whole);
-    if (!device)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *device);
-    result = device->kind->enter(device->number, error);
+    struct gcomm *gcomm = *made = allocate(config, whole);
+    if (!gcomm)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *gcomm);
+    result = gcomm->kind->enter(gcomm->number, error);
     if (result)
         return result;
-    result = device->transport->prepare(config, error);
+    result = gcomm->transport->prepare(config, error);
     if (!result)
-        result = gcomm_order_open(device, error);
+        result = gcomm_order_open(gcomm, error);
     if (!result)
-        result = gcomm_watchdog_start(device, error);
-    device->kind->leave();
+        result = gcomm_watchdog_start(gcomm, error);
+    gcomm->kind->leave();
     return result;
 }
 
 /** Waits for the others as long as none of them has failed to come: ZERO_AGAIN if one has, which
  * has a message. */
-static zero_result meet(struct gcomm *device, struct base_error *error)
+static zero_result meet(struct gcomm *gcomm, struct base_error *error)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     zero_result result;
     for (;;) {
-        pthread_mutex_lock(&device->calls);
-        result = coll_failed(device->host)
-                     ? coll_state(device->host, error) // and the link may be gone
-                     : device->transport->ready(device->link, error);
-        pthread_mutex_unlock(&device->calls);
+        pthread_mutex_lock(&gcomm->calls);
+        result = coll_failed(gcomm->host)
+                     ? coll_state(gcomm->host, error) // and the link may be gone
+                     : gcomm->transport->ready(gcomm->link, error);
+        pthread_mutex_unlock(&gcomm->calls);
         if (result != ZERO_AGAIN)
             return result;
-        for (int rank = 0; rank < device->host->world; rank++)
-            if (atomic_load(&gcomm_call_log_of(device, rank)->state) == GCOMM_FAILED)
+        for (int rank = 0; rank < gcomm->host->world; rank++)
+            if (atomic_load(&gcomm_call_log_of(gcomm, rank)->state) == GCOMM_FAILED)
                 return ZERO_AGAIN;
         const uint64_t waited_ns = coll_waited(&clock);
-        if (waited_ns > device->timeout_ns)
+        if (waited_ns > gcomm->timeout_ns)
             return zero_fail(error, ZERO_E_TIMEOUT, "%s: the ranks have not met within %.1f s",
-                             device->transport->name, (double)waited_ns * 1e-9);
+                             gcomm->transport->name, (double)waited_ns * 1e-9);
         gcomm_pause(&rounds);
     }
 }
 
-void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
+void gcomm_wait_for_meeting(const struct gcomm *gcomm, struct coll_comm *host,
                             const struct coll_arena *arena)
 {
     struct coll_clock clock = {0};
@@ -202,7 +202,7 @@ void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
         if (state == GCOMM_JOINED || state == GCOMM_FAILED)
             rank++;
         else if (coll_progress(host) == ZERO_OK &&
-                 coll_waited(&clock) < device->timeout_ns + device->abort_timeout_ns)
+                 coll_waited(&clock) < gcomm->timeout_ns + gcomm->abort_timeout_ns)
             gcomm_pause(&rounds);
         else
             return;
@@ -210,177 +210,177 @@ void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
 }
 
 /** The link is there for others when there is something in it to end. */
-static zero_result make_link(struct gcomm *device, const struct gcomm_config *config,
+static zero_result make_link(struct gcomm *gcomm, const struct gcomm_config *config,
                              const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
     void *link = NULL;
-    pthread_mutex_lock(&device->calls);
-    const zero_result result = coll_failed(device->host)
-                                   ? coll_state(device->host, error)
-                                   : device->transport->join(&link, config, id, error);
-    pthread_mutex_lock(&device->mutex);
-    device->link = link;
-    pthread_mutex_unlock(&device->mutex);
-    pthread_mutex_unlock(&device->calls);
+    pthread_mutex_lock(&gcomm->calls);
+    const zero_result result = coll_failed(gcomm->host)
+                                   ? coll_state(gcomm->host, error)
+                                   : gcomm->transport->join(&link, config, id, error);
+    pthread_mutex_lock(&gcomm->mutex);
+    gcomm->link = link;
+    pthread_mutex_unlock(&gcomm->mutex);
+    pthread_mutex_unlock(&gcomm->calls);
     return result;
 }
 
-static zero_result join(struct gcomm *device, const struct gcomm_config *config,
+static zero_result join(struct gcomm *gcomm, const struct gcomm_config *config,
                         struct base_error *error)
 {
     struct base_error mine = {.result = ZERO_OK};
     unsigned char id[GCOMM_ID_BYTES] = {0};
     zero_result result = ZERO_OK;
-    if (device->host->rank == 0)
-        result = device->transport->identify(id, &mine);
-    result = agree(device->host, config->native != NULL,
+    if (gcomm->host->rank == 0)
+        result = gcomm->transport->identify(id, &mine);
+    result = agree(gcomm->host, config->native != NULL,
                    "whether they give a communicator of their own", result, &mine, error);
-    if (!result && coll_broadcast(device->host, id, sizeof id, 0) != ZERO_OK)
-        result = coll_state(device->host, error);
+    if (!result && coll_broadcast(gcomm->host, id, sizeof id, 0) != ZERO_OK)
+        result = coll_state(gcomm->host, error);
     if (result)
         return result;
-    gcomm_log_state(device, GCOMM_JOINING);
-    result = device->kind->enter(device->number, &mine);
+    gcomm_log_state(gcomm, GCOMM_JOINING);
+    result = gcomm->kind->enter(gcomm->number, &mine);
     if (!result) {
-        result = make_link(device, config, id, &mine);
+        result = make_link(gcomm, config, id, &mine);
         if (!result)
-            result = meet(device, &mine);
-        device->kind->leave();
+            result = meet(gcomm, &mine);
+        gcomm->kind->leave();
     }
-    gcomm_log_state(device, result ? GCOMM_FAILED : GCOMM_JOINED);
-    gcomm_wait_for_meeting(device, device->host, device->arena);
-    return agree(device->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
+    gcomm_log_state(gcomm, result ? GCOMM_FAILED : GCOMM_JOINED);
+    gcomm_wait_for_meeting(gcomm, gcomm->host, gcomm->arena);
+    return agree(gcomm->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 
-static zero_result enroll_own(struct gcomm *device, const struct gcomm_config *config,
+static zero_result enroll_own(struct gcomm *gcomm, const struct gcomm_config *config,
                               struct base_error *error)
 {
-    zero_result result = device->kind->enter(device->number, error);
+    zero_result result = gcomm->kind->enter(gcomm->number, error);
     if (result)
         return result;
-    pthread_mutex_lock(&device->calls);
-    result = coll_failed(device->host)
-                 ? coll_state(device->host, error)
-                 : device->transport->enroll(device->link, config->memory, config->bytes, error);
-    pthread_mutex_unlock(&device->calls);
-    device->kind->leave();
+    pthread_mutex_lock(&gcomm->calls);
+    result = coll_failed(gcomm->host)
+                 ? coll_state(gcomm->host, error)
+                 : gcomm->transport->enroll(gcomm->link, config->memory, config->bytes, error);
+    pthread_mutex_unlock(&gcomm->calls);
+    gcomm->kind->leave();
     return result;
 }
 
 /** With a link that is well and has nothing to do. */
-static void dismiss(struct gcomm *device)
+static void dismiss(struct gcomm *gcomm)
 {
     struct base_error error = {.result = ZERO_OK};
-    if (!device->transport->dismiss)
+    if (!gcomm->transport->dismiss)
         return;
-    if (device->kind->enter(device->number, &error) == ZERO_OK) {
-        pthread_mutex_lock(&device->calls);
-        if (device->link && !coll_failed(device->host))
-            device->transport->dismiss(device->link, &error);
-        pthread_mutex_unlock(&device->calls);
-        device->kind->leave();
+    if (gcomm->kind->enter(gcomm->number, &error) == ZERO_OK) {
+        pthread_mutex_lock(&gcomm->calls);
+        if (gcomm->link && !coll_failed(gcomm->host))
+            gcomm->transport->dismiss(gcomm->link, &error);
+        pthread_mutex_unlock(&gcomm->calls);
+        gcomm->kind->leave();
     }
-    gcomm_watchdog_log(device, &error);
+    gcomm_watchdog_log(gcomm, &error);
 }
 
 /** Registers memory: where one rank has not, the others may not give theirs either. */
-static zero_result enroll(struct gcomm *device, const struct gcomm_config *config,
+static zero_result enroll(struct gcomm *gcomm, const struct gcomm_config *config,
                           struct base_error *error)
 {
     struct base_error mine = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
-    if (config->memory && device->transport->enroll)
-        result = enroll_own(device, config, &mine);
+    if (config->memory && gcomm->transport->enroll)
+        result = enroll_own(gcomm, config, &mine);
     const size_t what = !config->memory ? 0 : config->must_register ? 1 : 2;
-    result = agree(device->host, what, "whether memory is registered", result, &mine, error);
+    result = agree(gcomm->host, what, "whether memory is registered", result, &mine, error);
     if (!result) {
-        device->memory = config->memory;
-        device->bytes = config->bytes;
-        device->must_register = config->must_register;
+        gcomm->memory = config->memory;
+        gcomm->bytes = config->bytes;
+        gcomm->must_register = config->must_register;
         return ZERO_OK;
     }
-    dismiss(device);
-    if (what != 2 || result == ZERO_E_INVALID || coll_failed(device->host))
+    dismiss(gcomm);
+    if (what != 2 || result == ZERO_E_INVALID || coll_failed(gcomm->host))
         return result;
-    base_logf(device->log, ZERO_LOG_WARN, "coll", "%s: no rank registers memory: %s",
-              device->transport->name, error->message);
+    base_logf(gcomm->log, ZERO_LOG_WARN, "coll", "%s: no rank registers memory: %s",
+              gcomm->transport->name, error->message);
     base_error_clear(error);
     return ZERO_OK;
 }
 
 /** What is there is still used, and stays as it is. */
-static void leave_behind(struct gcomm *device)
+static void leave_behind(struct gcomm *gcomm)
 {
-    if (!device->has_lost) // which has been told of
-        base_logf(device->log, ZERO_LOG_ERROR, "coll",
+    if (!gcomm->has_lost) // which has been told of
+        base_logf(gcomm->log, ZERO_LOG_ERROR, "coll",
                   "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
                   "behind",
-                  device->transport->name, coll_root_rank(device->host, device->host->rank),
-                  device->where, (double)device->abort_timeout_ns * 1e-9);
-    device->left_behind = true;
-    if (!device->has_threads)
+                  gcomm->transport->name, coll_root_rank(gcomm->host, gcomm->host->rank),
+                  gcomm->where, (double)gcomm->abort_timeout_ns * 1e-9);
+    gcomm->left_behind = true;
+    if (!gcomm->has_threads)
         return;
-    pthread_mutex_lock(&device->mutex);
-    device->log = NULL; // its owner goes on
-    pthread_mutex_unlock(&device->mutex);
+    pthread_mutex_lock(&gcomm->mutex);
+    gcomm->log = NULL; // its owner goes on
+    pthread_mutex_unlock(&gcomm->mutex);
 }
 
-zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
+zero_result gcomm_join(struct gcomm *gcomm, struct coll_arena *arena,
                        const struct gcomm_config *config, struct base_error *error)
 {
-    device->arena = arena;
-    device->call_log = coll_arena_base(arena);
-    zero_result result = join(device, config, error);
+    gcomm->arena = arena;
+    gcomm->call_log = coll_arena_base(arena);
+    zero_result result = join(gcomm, config, error);
     if (!result)
-        result = enroll(device, config, error);
+        result = enroll(gcomm, config, error);
     if (result)
-        gcomm_log_state(device, GCOMM_FAILED); // nobody need wait for it
+        gcomm_log_state(gcomm, GCOMM_FAILED); // nobody need wait for it
     return result;
 }
 
 /** The end of a group's link waits for what the whole and other groups have under way: here there
  * is no limit for that, but their own. */
-static void wait_for_others(struct gcomm *device)
+static void wait_for_others(struct gcomm *gcomm)
 {
     unsigned rounds = 0;
-    if (coll_failed(device->host) || device->kind->enter(device->number, NULL) != ZERO_OK)
+    if (coll_failed(gcomm->host) || gcomm->kind->enter(gcomm->number, NULL) != ZERO_OK)
         return;
-    device->has_given = true;
-    if (device->kind->event_record(device->behind, device->stream, NULL) == ZERO_OK)
-        while (device->kind->event_query(device->behind, NULL) == ZERO_AGAIN &&
-               coll_progress(device->host) == ZERO_OK)
+    gcomm->has_given = true;
+    if (gcomm->kind->event_record(gcomm->behind, gcomm->stream, NULL) == ZERO_OK)
+        while (gcomm->kind->event_query(gcomm->behind, NULL) == ZERO_AGAIN &&
+               coll_progress(gcomm->host) == ZERO_OK)
             gcomm_pause(&rounds);
-    device->kind->leave();
+    gcomm->kind->leave();
 }
 
-bool gcomm_discard(struct gcomm *device)
+bool gcomm_discard(struct gcomm *gcomm)
 {
-    if (!device)
+    if (!gcomm)
         return true;
-    struct gcomm *const whole = device->whole;
-    if (gcomm_is_group(device) && device->call_log) // it may have a link
-        wait_for_others(device);
-    bool ended = (!device->has_threads || gcomm_watchdog_stop(device)) && !device->has_lost;
-    if (ended && device->kind->enter(device->number, NULL) == ZERO_OK) {
-        ended = gcomm_order_close(device);
-        device->kind->leave();
+    struct gcomm *const whole = gcomm->whole;
+    if (gcomm_is_group(gcomm) && gcomm->call_log) // it may have a link
+        wait_for_others(gcomm);
+    bool ended = (!gcomm->has_threads || gcomm_watchdog_stop(gcomm)) && !gcomm->has_lost;
+    if (ended && gcomm->kind->enter(gcomm->number, NULL) == ZERO_OK) {
+        ended = gcomm_order_close(gcomm);
+        gcomm->kind->leave();
     }
     if (!ended) {
-        leave_behind(device);
+        leave_behind(gcomm);
         whole->has_lost = true; // whose stream it may use
         return false;
     }
-    if (gcomm_is_group(device))
+    if (gcomm_is_group(gcomm))
         atomic_fetch_sub(&whole->groups, 1);
-    base_free(device->compared);
-    base_free(device);
+    base_free(gcomm->compared);
+    base_free(gcomm);
     return true;
 }
 
 zero_result gcomm_open(struct gcomm **opened, const struct gcomm_config *config,
                        struct base_error *error)
 {
-    struct gcomm *device = NULL;
+    struct gcomm *gcomm = NULL;
     struct coll_arena *arena;
     struct base_error mine = {.result = ZERO_OK};
     *opened = NULL;
@@ -391,44 +391,44 @@ zero_result gcomm_open(struct gcomm **opened, const struct gcomm_config *config,
                          "collectives of devices: communicator %s is a group, whose devices "
                          "gcomm_split() joins",
                          config->host->name);
-    zero_result result = gcomm_make(&device, config, NULL, &mine);
-    const size_t name = device ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
+    zero_result result = gcomm_make(&gcomm, config, NULL, &mine);
+    const size_t name = gcomm ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
     result = agree(config->host, name, "their transports", result, &mine, error);
-    if (!result && device)
-        result = coll_arena_create(config->host, sizeof *device->call_log, &arena, error);
-    if (!result && device)
-        result = gcomm_join(device, arena, config, error);
-    if (!result || (device && !gcomm_discard(device)))
-        *opened = device;
+    if (!result && gcomm)
+        result = coll_arena_create(config->host, sizeof *gcomm->call_log, &arena, error);
+    if (!result && gcomm)
+        result = gcomm_join(gcomm, arena, config, error);
+    if (!result || (gcomm && !gcomm_discard(gcomm)))
+        *opened = gcomm;
     return result;
 }
 
 /* ------------------------------------------------------------------ end */
 
 /** What this rank has given to the others is used by them until they have finished it as well. */
-static void wait_for_all(struct gcomm *device)
+static void wait_for_all(struct gcomm *gcomm)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    zero_result result = gcomm_wait(device, device->started);
-    while (!result && !gcomm_log_finished(device, device->started)) {
+    zero_result result = gcomm_wait(gcomm, gcomm->started);
+    while (!result && !gcomm_log_finished(gcomm, gcomm->started)) {
         const uint64_t waited_ns = coll_waited(&clock);
-        result = coll_progress(device->host); // somebody may wait for that before it comes to it
-        if (!result && waited_ns > device->timeout_ns)
-            result = gcomm_fail(device, ZERO_E_TIMEOUT, device->started,
+        result = coll_progress(gcomm->host); // somebody may wait for that before it comes to it
+        if (!result && waited_ns > gcomm->timeout_ns)
+            result = gcomm_fail(gcomm, ZERO_E_TIMEOUT, gcomm->started,
                                 "not done on all ranks after %.1f s", (double)waited_ns * 1e-9);
         gcomm_pause(&rounds);
     }
 }
 
-bool gcomm_close(struct gcomm *device)
+bool gcomm_close(struct gcomm *gcomm)
 {
-    if (!device || device->left_behind)
-        return !device;
-    wait_for_all(device);
-    if (gcomm_is_group(device))
-        wait_for_others(device);
-    dismiss(device);
-    gcomm_log_state(device, GCOMM_LEFT);
-    return gcomm_discard(device);
+    if (!gcomm || gcomm->left_behind)
+        return !gcomm;
+    wait_for_all(gcomm);
+    if (gcomm_is_group(gcomm))
+        wait_for_others(gcomm);
+    dismiss(gcomm);
+    gcomm_log_state(gcomm, GCOMM_LEFT);
+    return gcomm_discard(gcomm);
 }

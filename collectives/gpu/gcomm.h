@@ -11,10 +11,10 @@
  * priorities. They return when they are enqueued, and give a ticket. Between them and the caller's
  * streams stand two calls:
  *
- *     gcomm_after(device, compute)            what is started from now on begins after what
+ *     gcomm_after(gcomm, compute)            what is started from now on begins after what
  *                                                   `compute` was given so far
- *     gcomm_all_gather(device, &op, &ticket)  enqueued
- *     gcomm_before(device, ticket, compute)   what `compute` is given from now on begins
+ *     gcomm_all_gather(gcomm, &op, &ticket)  enqueued
+ *     gcomm_before(gcomm, ticket, compute)   what `compute` is given from now on begins
  * after the operation; now, or much later
  *
  * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
@@ -78,21 +78,21 @@ struct gcomm_config {
 };
 
 /**
- * Joins the devices of all ranks. *Collective, ordered* over the host. *device is NULL after a
+ * Joins the devices of all ranks. *Collective, ordered* over the host. *gcomm is NULL after a
  * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
- * could not tell each other. Where what was begun cannot be ended, *device is there for
+ * could not tell each other. Where what was begun cannot be ended, *gcomm is there for
  * gcomm_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
  * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native`
  * has other ranks or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT,
  * _NOMEM, and the host's failures.
  */
-zero_result gcomm_open(struct gcomm **device, const struct gcomm_config *config,
+zero_result gcomm_open(struct gcomm **gcomm, const struct gcomm_config *config,
                        struct base_error *error);
 
 /**
  * Joins the devices of the ranks of each group: `group` is what one coll_split() has made of this
  * rank, of the host of `whole` or of one of its groups, borrowed, or NULL where it is in none; then
- * *device is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
+ * *gcomm is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
  * the operations of `whole`.
  *
  * A group is a gcomm as any other, with tickets of its own, whose ranks are numbered as the
@@ -107,12 +107,12 @@ zero_result gcomm_open(struct gcomm **device, const struct gcomm_config *config,
  *
  * The groups are closed before `whole`. Each call has an arena of the host's, until that is closed.
  *
- * After a failure, which all ranks have, of groups or not, the lowest failed one's, *device is
+ * After a failure, which all ranks have, of groups or not, the lowest failed one's, *gcomm is
  * NULL, and host and `whole` are as before unless the ranks could not tell each other:
  * ZERO_E_INVALID (`whole` is a group itself; `group` is not one of its host's, or is not given by
  * all its ranks), ZERO_E_LIMIT (arenas), and those of gcomm_open().
  */
-zero_result gcomm_split(struct gcomm **device, struct gcomm *whole, struct coll_comm *group,
+zero_result gcomm_split(struct gcomm **gcomm, struct gcomm *whole, struct coll_comm *group,
                         struct base_error *error);
 
 /**
@@ -124,7 +124,7 @@ zero_result gcomm_split(struct gcomm **device, struct gcomm *whole, struct coll_
  * afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may still wait
  * for an operation. NULL is fine: true.
  */
-bool gcomm_close(struct gcomm *device);
+bool gcomm_close(struct gcomm *gcomm);
 
 /** Memory for gcomm_config.memory, of the device entered, from the transport's own allocator
  * if it has one: that of "nccl" rounds up. *memory is NULL after an error: ZERO_E_UNSUPPORTED,
@@ -156,22 +156,22 @@ size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *m
 
 /** The stream of a whole and its groups: what is given to that runs in order with the operations.
  * *Local.* */
-void *gcomm_stream(const struct gcomm *device);
+void *gcomm_stream(const struct gcomm *gcomm);
 
 /* ------------------------------------------------------------------ order */
 
 /** What is started from now on begins after what the stream has been given so far. *Local.* */
-zero_result gcomm_after(struct gcomm *device, void *stream);
+zero_result gcomm_after(struct gcomm *gcomm, void *stream);
 
 /** What the stream is given from now on begins after the operation, and all that were started
  * before it. Ticket 0 is none. *Local.* */
-zero_result gcomm_before(struct gcomm *device, uint64_t ticket, void *stream);
+zero_result gcomm_before(struct gcomm *gcomm, uint64_t ticket, void *stream);
 
 /** ZERO_OK if the operation is done, ZERO_AGAIN if not yet, or the failure. *Local.* */
-zero_result gcomm_query(struct gcomm *device, uint64_t ticket);
+zero_result gcomm_query(struct gcomm *gcomm, uint64_t ticket);
 
 /** Waits until it is done, or something fails; the deadline holds. *Local.* */
-zero_result gcomm_wait(struct gcomm *device, uint64_t ticket);
+zero_result gcomm_wait(struct gcomm *gcomm, uint64_t ticket);
 
 /* ------------------------------------------------------------------ operations */
 
@@ -193,11 +193,11 @@ struct gcomm_all_gather {
     size_t count;
     struct coll_label label; /**< read by the call only, as all here are */
 };
-zero_result gcomm_all_gather(struct gcomm *device, const struct gcomm_all_gather *op,
+zero_result gcomm_all_gather(struct gcomm *gcomm, const struct gcomm_all_gather *op,
                              uint64_t *ticket);
 
 /** Every rank gives `bytes` bytes, and gets those of all in rank order: all has world * bytes. */
-zero_result gcomm_exchange(struct gcomm *device, const void *mine, size_t bytes, void *all,
+zero_result gcomm_exchange(struct gcomm *gcomm, const void *mine, size_t bytes, void *all,
                            struct coll_label label, uint64_t *ticket);
 
 /**
@@ -220,7 +220,7 @@ struct gcomm_scatter {
     int contributors; /**< 1 .. world */
     struct coll_label label;
 };
-zero_result gcomm_scatter(struct gcomm *device, const struct gcomm_scatter *op, uint64_t *ticket);
+zero_result gcomm_scatter(struct gcomm *gcomm, const struct gcomm_scatter *op, uint64_t *ticket);
 
 /** The owner of a span gets the sum over all ranks. */
 struct gcomm_reduced {
@@ -238,11 +238,11 @@ struct gcomm_reduce_scatter {
     zero_dtype dtype; /**< of sources and sums */
     struct coll_label label;
 };
-zero_result gcomm_reduce_scatter(struct gcomm *device, const struct gcomm_reduce_scatter *op,
+zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_scatter *op,
                                  uint64_t *ticket);
 
 /** Root's bytes end up in every rank's data. */
-zero_result gcomm_broadcast(struct gcomm *device, void *data, size_t bytes, int root,
+zero_result gcomm_broadcast(struct gcomm *gcomm, void *data, size_t bytes, int root,
                             struct coll_label label, uint64_t *ticket);
 
 #endif

@@ -20,10 +20,10 @@ static struct {
 
 /* ------------------------------------------------------------------ the links */
 
-static bool is_left(struct gcomm *device, uint64_t until_ns)
+static bool is_left(struct gcomm *gcomm, uint64_t until_ns)
 {
     unsigned rounds = 0;
-    while (pthread_mutex_trylock(&device->calls) != 0) {
+    while (pthread_mutex_trylock(&gcomm->calls) != 0) {
         if (base_clock_ns() > until_ns)
             return false;
         gcomm_pause(&rounds);
@@ -33,47 +33,47 @@ static bool is_left(struct gcomm *device, uint64_t until_ns)
 
 static void halt(struct gcomm_abort *one)
 {
-    struct gcomm *device = one->device;
+    struct gcomm *gcomm = one->gcomm;
     struct base_error error = {.result = ZERO_OK};
-    pthread_mutex_lock(&device->mutex);
-    one->link = device->link;
-    pthread_mutex_unlock(&device->mutex);
-    if (one->link && device->transport->halt)
-        device->transport->halt(one->link, &error);
-    gcomm_watchdog_log(device, &error);
+    pthread_mutex_lock(&gcomm->mutex);
+    one->link = gcomm->link;
+    pthread_mutex_unlock(&gcomm->mutex);
+    if (one->link && gcomm->transport->halt)
+        gcomm->transport->halt(one->link, &error);
+    gcomm_watchdog_log(gcomm, &error);
 }
 
 /** Nobody finds the link any more. With the mutex of calls, which it gives back. */
 static void take(struct gcomm_abort *one)
 {
-    struct gcomm *device = one->device;
+    struct gcomm *gcomm = one->gcomm;
     if (!one->link) // it may have come to be meanwhile
         halt(one);
-    pthread_mutex_lock(&device->mutex);
-    device->link = NULL;
-    pthread_mutex_unlock(&device->mutex);
-    pthread_mutex_unlock(&device->calls);
+    pthread_mutex_lock(&gcomm->mutex);
+    gcomm->link = NULL;
+    pthread_mutex_unlock(&gcomm->mutex);
+    pthread_mutex_unlock(&gcomm->calls);
 }
 
 /** All are told before anything is waited for, be it whoever is in a call of one, and frees it when
  * he comes out of that: what was told lets the driver go on. */
-static void end_links(struct gcomm *device, struct gcomm_abort *first)
+static void end_links(struct gcomm *gcomm, struct gcomm_abort *first)
 {
     const uint64_t until_ns = base_clock_ns() + CALL_NS;
     struct base_error error = {.result = ZERO_OK};
     for (struct gcomm_abort *one = first; one; one = one->next) {
-        one->was_in_use = !is_left(one->device, until_ns);
+        one->was_in_use = !is_left(one->gcomm, until_ns);
         halt(one);
         if (!one->was_in_use)
             take(one);
     }
     for (struct gcomm_abort *one = first; one; one = one->next)
         if (one->was_in_use) {
-            pthread_mutex_lock(&one->device->calls);
+            pthread_mutex_lock(&one->gcomm->calls);
             take(one);
         }
-    device->transport->abort(first, &error);
-    gcomm_watchdog_log(device, &error);
+    gcomm->transport->abort(first, &error);
+    gcomm_watchdog_log(gcomm, &error);
 }
 
 /* ------------------------------------------------------------------ mutex held */
@@ -97,14 +97,14 @@ static void gather(void)
 }
 
 /** Who comes meanwhile does not wait for these: these may have to wait for it. */
-static void end_all(struct gcomm *device)
+static void end_all(struct gcomm *gcomm)
 {
     struct gcomm_abort *next, *first = all.come;
     all.come = NULL;
     for (struct gcomm_abort *one = first; one; one = one->next)
         one->has_begun = true;
     pthread_mutex_unlock(&all.mutex);
-    end_links(device, first);
+    end_links(gcomm, first);
     pthread_mutex_lock(&all.mutex);
     for (; first; first = next) {
         next = first->next;
@@ -114,16 +114,16 @@ static void end_all(struct gcomm *device)
 
 /* ------------------------------------------------------------------ a watchdog */
 
-void gcomm_abort_expect(const struct gcomm *device)
+void gcomm_abort_expect(const struct gcomm *gcomm)
 {
     pthread_mutex_lock(&all.mutex);
-    all.expected += device->transport->entangled;
+    all.expected += gcomm->transport->entangled;
     pthread_mutex_unlock(&all.mutex);
 }
 
-static void end_with_others(struct gcomm *device)
+static void end_with_others(struct gcomm *gcomm)
 {
-    struct gcomm_abort mine = {.device = device};
+    struct gcomm_abort mine = {.gcomm = gcomm};
     unsigned rounds = 0;
     pthread_mutex_lock(&all.mutex);
     all.expected--;
@@ -133,34 +133,34 @@ static void end_with_others(struct gcomm *device)
         if (all.gathers || mine.has_begun) {
             let_others(&rounds);
         } else {
-            if (coll_failed(device->host))
+            if (coll_failed(gcomm->host))
                 gather();
-            end_all(device);
+            end_all(gcomm);
         }
     }
     pthread_mutex_unlock(&all.mutex);
 }
 
 /** Whoever is making one has the mutex of calls. */
-static bool has_link(struct gcomm *device)
+static bool has_link(struct gcomm *gcomm)
 {
-    if (pthread_mutex_trylock(&device->calls) != 0)
+    if (pthread_mutex_trylock(&gcomm->calls) != 0)
         return true;
-    const bool has = device->link != NULL;
-    pthread_mutex_unlock(&device->calls);
+    const bool has = gcomm->link != NULL;
+    pthread_mutex_unlock(&gcomm->calls);
     return has;
 }
 
-void gcomm_abort_join(struct gcomm *device)
+void gcomm_abort_join(struct gcomm *gcomm)
 {
-    const bool entangled = device->transport->entangled;
-    if (entangled && has_link(device)) {
-        end_with_others(device);
+    const bool entangled = gcomm->transport->entangled;
+    if (entangled && has_link(gcomm)) {
+        end_with_others(gcomm);
     } else if (entangled) {
         pthread_mutex_lock(&all.mutex);
         all.expected--;
         pthread_mutex_unlock(&all.mutex);
     } else {
-        end_links(device, &(struct gcomm_abort){.device = device});
+        end_links(gcomm, &(struct gcomm_abort){.gcomm = gcomm});
     }
 }

@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is
 
 /** Of links that end together. */
 struct gcomm_abort {
-    struct gcomm *device;
+    struct gcomm *gcomm;
     void *link;               /**< NULL: there is none */
     struct gcomm_abort *next; /**< NULL: this was the last one */
     bool has_begun, is_over;
@@ -198,20 +198,20 @@ struct gcomm {
 };
 
 /** With the mutex: something is being given, or under way. */
-static inline bool gcomm_is_busy(const struct gcomm *device)
+static inline bool gcomm_is_busy(const struct gcomm *gcomm)
 {
-    return device->is_starting || device->started > device->finished;
+    return gcomm->is_starting || gcomm->started > gcomm->finished;
 }
 
-static inline bool gcomm_is_group(const struct gcomm *device)
+static inline bool gcomm_is_group(const struct gcomm *gcomm)
 {
-    return device->whole != device;
+    return gcomm->whole != gcomm;
 }
 
 /** Of operation number `sequence`. */
-static inline struct gcomm_operation *gcomm_operation(struct gcomm *device, uint64_t sequence)
+static inline struct gcomm_operation *gcomm_operation(struct gcomm *gcomm, uint64_t sequence)
 {
-    return &device->operations[sequence % GCOMM_UNDER_WAY];
+    return &gcomm->operations[sequence % GCOMM_UNDER_WAY];
 }
 
 /* ------------------------------------------------------------------ gcomm.c */
@@ -223,7 +223,7 @@ zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, s
 
 /** Meets the others by call logs in the arena, and registers memory: all ranks or none, with the
  * lowest failed one's message. *Collective* over config->host. */
-zero_result gcomm_join(struct gcomm *device, struct coll_arena *arena,
+zero_result gcomm_join(struct gcomm *gcomm, struct coll_arena *arena,
                        const struct gcomm_config *config, struct base_error *error);
 
 /** All ranks go on, or none, as by coll_agree(), and each has told the others a number:
@@ -234,76 +234,75 @@ zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, z
 /** Waits for ranks of the host that have call logs in the arena, and have neither met the others
  * nor failed to: another one may try until its time is over, which is longer than this rank may
  * wait in a call of the host that has the same time and began earlier. */
-void gcomm_wait_for_meeting(const struct gcomm *device, struct coll_comm *host,
+void gcomm_wait_for_meeting(const struct gcomm *gcomm, struct coll_comm *host,
                             const struct coll_arena *arena);
 
 /** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
  * NULL. False: it is still used, and left behind. */
-bool gcomm_discard(struct gcomm *device);
+bool gcomm_discard(struct gcomm *gcomm);
 
 /* ------------------------------------------------------------------ call_log.c */
 
-const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *device, int rank);
+const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int rank);
 
 /** Shows where this rank is. */
-void gcomm_log_state(struct gcomm *device, enum gcomm_state state);
+void gcomm_log_state(struct gcomm *gcomm, enum gcomm_state state);
 
 /** Shows how many operations it has finished. */
-void gcomm_log_finish(struct gcomm *device, uint64_t finished);
+void gcomm_log_finish(struct gcomm *gcomm, uint64_t finished);
 
 /** Shows a call, which is the next one. Mutex held: other hosts would see half of it if the call
  * log were shown meanwhile. */
-void gcomm_log_call(struct gcomm *device, const struct coll_signature *signature,
-                    uint64_t sequence);
+void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence);
 
 /** Whether the others' calls were the same so far, as far as both have come. Otherwise the comm
  * world has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two
  * ranks the later one sees both. */
-zero_result gcomm_log_compare(struct gcomm *device);
+zero_result gcomm_log_compare(struct gcomm *gcomm);
 
 /** Writes "all-gather #3, unit 2 (h.1)". */
-void gcomm_log_text(const struct gcomm *device, int rank, uint64_t sequence,
+void gcomm_log_text(const struct gcomm *gcomm, int rank, uint64_t sequence,
                     char text[COLL_TEXT_BYTES]);
 
 /** Writes "rank 1 (last call: broadcast #2), ..." about those who have not called it. */
-void gcomm_log_absent(const struct gcomm *device, uint64_t sequence, char *text, size_t size);
+void gcomm_log_absent(const struct gcomm *gcomm, uint64_t sequence, char *text, size_t size);
 
 /** A rank, by its number in the root, that has left without having called it; -1: none. */
-int gcomm_log_left(const struct gcomm *device, uint64_t sequence);
+int gcomm_log_left(const struct gcomm *gcomm, uint64_t sequence);
 
 /** Whether all have finished so many operations, or have left, or failed. */
-bool gcomm_log_finished(const struct gcomm *device, uint64_t sequence);
+bool gcomm_log_finished(const struct gcomm *gcomm, uint64_t sequence);
 
 /** Whether all have left, or failed. */
-bool gcomm_log_closed(const struct gcomm *device);
+bool gcomm_log_closed(const struct gcomm *gcomm);
 
 /* ------------------------------------------------------------------ gcomm_order.c */
 
 /** The events of all operations, and the stream. The device is entered, here and below. */
-zero_result gcomm_order_open(struct gcomm *device, struct base_error *error);
+zero_result gcomm_order_open(struct gcomm *gcomm, struct base_error *error);
 /** False: there is still something under way. */
-bool gcomm_order_close(struct gcomm *device);
+bool gcomm_order_close(struct gcomm *gcomm);
 
 /** Counts what is done by now. Fails where the device does, and takes as long as that. */
-zero_result gcomm_advance(struct gcomm *device);
+zero_result gcomm_advance(struct gcomm *gcomm);
 
 /** Begins an operation, whose signature is new to all: shows it, and waits for room. Then the
  * transport is given what it is made of, with the mutex of calls, which this takes and gcomm_end()
  * gives back; so does an error. */
-zero_result gcomm_begin(struct gcomm *device, const struct coll_signature *signature,
+zero_result gcomm_begin(struct gcomm *gcomm, const struct coll_signature *signature,
                         uint64_t bytes);
 
 /** Ends it: `result` is what became of it so far, with its message. Waits until the transport has
  * enqueued it. */
-zero_result gcomm_end(struct gcomm *device, zero_result result, const struct base_error *inner,
+zero_result gcomm_end(struct gcomm *gcomm, zero_result result, const struct base_error *inner,
                       uint64_t *ticket);
 
 /** Begins a message: of a group with "group all/0.1: "; returns its length. */
-int gcomm_text_begin(const struct gcomm *device, char message[COLL_MESSAGE_BYTES]);
+int gcomm_text_begin(const struct gcomm *gcomm, char message[COLL_MESSAGE_BYTES]);
 
 /** Makes this the comm world's failure: "rank 0: <operation> on cuda 0: ...". Returns the comm
  * world's. */
-zero_result gcomm_fail(struct gcomm *device, zero_result result, uint64_t sequence,
+zero_result gcomm_fail(struct gcomm *gcomm, zero_result result, uint64_t sequence,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* ------------------------------------------------------------------ watchdog.c */
@@ -312,24 +311,24 @@ zero_result gcomm_fail(struct gcomm *device, zero_result result, uint64_t sequen
 void gcomm_pause(unsigned *rounds);
 
 /** Fails because an operation takes too long. */
-zero_result gcomm_fail_timeout(struct gcomm *device, uint64_t sequence, uint64_t waited_ns);
+zero_result gcomm_fail_timeout(struct gcomm *gcomm, uint64_t sequence, uint64_t waited_ns);
 
-zero_result gcomm_watchdog_start(struct gcomm *device, struct base_error *error);
+zero_result gcomm_watchdog_start(struct gcomm *gcomm, struct base_error *error);
 
 /** Ends everything: the transport is aborted, and the threads. False: that takes too long, and they
  * still use the device. */
-bool gcomm_watchdog_stop(struct gcomm *device);
+bool gcomm_watchdog_stop(struct gcomm *gcomm);
 
 /** A word in the log about what is not among the results of anybody's call, if this is an error. */
-void gcomm_watchdog_log(struct gcomm *device, const struct base_error *error);
+void gcomm_watchdog_log(struct gcomm *gcomm, const struct base_error *error);
 
 /* ------------------------------------------------------------------ gcomm_abort.c */
 
 /** A device's link is there, or will be: those that fail later than others wait for its failure. */
-void gcomm_abort_expect(const struct gcomm *device);
+void gcomm_abort_expect(const struct gcomm *gcomm);
 
 /** Ends a device's link, if there is one, and after a failure those of the process that fail with
  * it; returns when it is over. Expected, and not any more. */
-void gcomm_abort_join(struct gcomm *device);
+void gcomm_abort_join(struct gcomm *gcomm);
 
 #endif

@@ -55,16 +55,16 @@ static zero_result agree(const struct gcomm *whole, const struct coll_comm *grou
 }
 
 /** Joins this rank's group, if it is in one. After an error the device is gone. */
-static zero_result join(const struct gcomm *whole, struct gcomm *device,
+static zero_result join(const struct gcomm *whole, struct gcomm *gcomm,
                         const struct gcomm_config *config, struct base_error *error)
 {
     struct base_error group = {.result = ZERO_OK}, mine = {.result = ZERO_OK};
     struct coll_arena *arena;
     zero_result joined = ZERO_OK;
     zero_result result =
-        coll_arena_create(whole->host, device ? sizeof *device->call_log : 0, &arena, error);
-    if (!result && device) {
-        joined = gcomm_join(device, arena, config, &group);
+        coll_arena_create(whole->host, gcomm ? sizeof *gcomm->call_log : 0, &arena, error);
+    if (!result && gcomm) {
+        joined = gcomm_join(gcomm, arena, config, &group);
         if (joined)
             zero_fail(&mine, joined, "group %s: %s", config->host->name, group.message);
     }
@@ -72,17 +72,17 @@ static zero_result join(const struct gcomm *whole, struct gcomm *device,
         gcomm_wait_for_meeting(whole, whole->host, arena); // all groups'
         result = coll_agree(whole->host, 0, NULL, joined, &mine, error);
     }
-    if (result && device && device->call_log && !joined)
-        gcomm_close(device); // as its group's others do
+    if (result && gcomm && gcomm->call_log && !joined)
+        gcomm_close(gcomm); // as its group's others do
     else if (result)
-        gcomm_discard(device);
+        gcomm_discard(gcomm);
     return result;
 }
 
 zero_result gcomm_split(struct gcomm **opened, struct gcomm *whole, struct coll_comm *group,
                         struct base_error *error)
 {
-    struct gcomm *device = NULL;
+    struct gcomm *gcomm = NULL;
     struct base_error mine = {.result = ZERO_OK};
     *opened = NULL;
     if (!whole || whole->whole != whole)
@@ -102,13 +102,13 @@ zero_result gcomm_split(struct gcomm **opened, struct gcomm *whole, struct coll_
     };
     zero_result result = check_group(whole, group, &mine);
     if (!result && group)
-        result = gcomm_make(&device, &config, whole, &mine);
+        result = gcomm_make(&gcomm, &config, whole, &mine);
     result = agree(whole, group, result, &mine, error);
     if (result)
-        gcomm_discard(device);
+        gcomm_discard(gcomm);
     else
-        result = join(whole, device, &config, error);
+        result = join(whole, gcomm, &config, error);
     if (!result)
-        *opened = device;
+        *opened = gcomm;
     return result;
 }
