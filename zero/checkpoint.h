@@ -159,17 +159,16 @@ static inline zero_save_options zero_save_options_default(void)
  * blobs are copied. *Collective, ordered*, between steps; options may be NULL (defaults).
  *
  * One thread of each rank writes its shard, straight from the memory that weights and moments are
- * in, while the program goes on. Before they change (zero_step(), zero_step_ahead(), zero_load(),
- * zero_import(), zero_param_write()) what has not been written yet is copied, as far as
- * room_bytes reach, and waited for beyond them. Of weights and moments on a GPU the
- * thread has copies made, a piece at a time, in a stream of its own, and those that are made before
- * they change go to pinned memory, which the GPU does before the update: the program waits for
- * none of them, only for what is beyond room_bytes. Of state on NVMe nothing is copied: the next
- * update leaves what is read where it is, and the one after it follows the thread, tile by tile:
- * each is written over as soon as it has been read, and waited for until then. When all shards are
- * durable, which ranks tell each other in zero_step(), rank 0 commits; one zero_step() later every
- * rank knows (zero_save_poll()). No bit of a step depends on it. A save under way is completed
- * first.
+ * in, while the program goes on. Before they change (zero_step(), zero_step_in_backward(),
+ * zero_load(), zero_import(), zero_param_write()) what has not been written yet is copied, as far
+ * as room_bytes reach, and waited for beyond them. Of weights and moments on a GPU the thread has
+ * copies made, a piece at a time, in a stream of its own, and those that are made before they
+ * change go to pinned memory, which the GPU does before the update: the program waits for none of
+ * them, only for what is beyond room_bytes. Of state on NVMe nothing is copied: the next update
+ * leaves what is read where it is, and the one after it follows the thread, tile by tile: each is
+ * written over as soon as it has been read, and waited for until then. When all shards are durable,
+ * which ranks tell each other in zero_step(), rank 0 commits; one zero_step() later every rank
+ * knows (zero_save_poll()). No bit of a step depends on it. A save under way is completed first.
  *
  * A relative `directory` is one below the working directory of each rank at this call, whatever
  * that is when the save is completed.

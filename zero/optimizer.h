@@ -47,7 +47,7 @@ typedef struct zero_optimizer_desc {
 
     /** Looks at a group's hyper-parameters before each step; anything but ZERO_OK refuses them, for
      * the reason it writes to `message`: at most `size` bytes with the final zero. NULL: all are
-     * good. Called in the thread of zero_step() or zero_step_ahead(). */
+     * good. Called in the thread of zero_step() or zero_step_in_backward(). */
     zero_result (*check)(void *user, const zero_hyper *hyper, char *message, uint64_t size);
 
     /** Computes what all elements of a group have in common, once a step, from hyper-parameters,

@@ -15,11 +15,9 @@
  *                     backward: the same, and zero_grad_open, zero_grad_ptr, zero_grad_done
  *                     (or zero_unit_ptrs and zero_unit_done, which are several of these at once)
  *                     zero_metric
- *                 zero_step, zero_step_info            (zero_step_ahead before the last backward,
- *                                                       or zero_skip_step instead of zero_step)
- *     between steps: zero_eval_begin, micro-batches without backward, zero_eval_end;
- *                    zero_stop_requested (zero/job.h)
- *     zero_close
+ *                 zero_step, zero_step_info            (zero_step_in_backward before the last
+ * backward, or zero_skip_step instead of zero_step) between steps: zero_eval_begin, micro-batches
+ * without backward, zero_eval_end; zero_stop_requested (zero/job.h) zero_close
  *
  * Conventions
  *  - Who calls: *local* (any rank, any time), *collective* (every rank calls it), *collective,
@@ -27,11 +25,11 @@
  *  - Errors are values. A *fatal* error (ZERO_E_PEER, _TIMEOUT, _DIVERGED, _ABORTED, _NOMEM, _IO,
  *    _DEVICE, _NONFINITE, _LIMIT on the step path) is sticky, and every rank's: every later call of
  *    any rank but the local getters and zero_close() returns the first one. It leaves no rank's
- *    weights and moments in the middle of an update, unless zero_step_ahead() began it, the disk
- *    that has them failed, or the update itself is not finite (zero_nonfinite). Pointers
- *    given out stay mapped until zero_close(), and those asked for after a fatal error lead to
- *    memory nobody else uses: so the calls between zero_micro_begin() and zero_step() may go
- *    unchecked; zero_step() refuses. zero_last_error() has the numbers.
+ *    weights and moments in the middle of an update, unless zero_step_in_backward() began it, the
+ * disk that has them failed, or the update itself is not finite (zero_nonfinite). Pointers given
+ * out stay mapped until zero_close(), and those asked for after a fatal error lead to memory nobody
+ * else uses: so the calls between zero_micro_begin() and zero_step() may go unchecked; zero_step()
+ * refuses. zero_last_error() has the numbers.
  *  - ZERO_E_INVALID and ZERO_E_STATE, where documented, change nothing. They are errors of the
  *    program, found the first time it runs, and pointers are NULL where it has no right to any:
  *    while it is new, check every call.
@@ -381,10 +379,10 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * aligned to 2 KiB (but for `borrow`; with paranoid=1 to 64 bytes), read-only. *Local.* Current
  * from zero_gather() of its unit to zero_release(); slices of at most persist_numel elements are so
  * from commit to close, but for the time inside zero_step(), zero_import() and zero_param_write().
- * In a step that is announced (zero_step_ahead()) nothing else is readable once its gradient was
- * handed over. NULL if param or slice does not exist, or at stage 3 or with offload_params=nvme if
- * the unit is not gathered and the slice is not that small; after a fatal error then memory of the
- * slice's size with no values of it.
+ * In a step that is announced (zero_step_in_backward()) nothing else is readable once its gradient
+ * was handed over. NULL if param or slice does not exist, or at stage 3 or with offload_params=nvme
+ * if the unit is not gathered and the slice is not that small; after a fatal error then memory of
+ * the slice's size with no values of it.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
  * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():
@@ -608,7 +606,7 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where ranks announced other args, or
  * not all of them any, of which a call that moves gradients may tell before.
  */
-ZERO_API zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args);
+ZERO_API zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args);
 
 /** *Local*: the last step's verdict, with all state on a GPU that of the newest step which the host
  * knows (zero_step_wait()); info->struct_size set by the caller. ZERO_AGAIN: it knows none yet;

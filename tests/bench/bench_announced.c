@@ -73,7 +73,7 @@ static void step(const struct work *work, const zero_step_args *args, enum kind 
         call(work, zero_release(z, unit, work->stream));
     }
     if (kind == ANNOUNCED)
-        call(work, zero_step_ahead(z, args));
+        call(work, zero_step_in_backward(z, args));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
         call(work, zero_gather(z, unit, work->stream));
         call(work, zero_grad_open(z, unit, work->stream));

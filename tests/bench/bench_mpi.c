@@ -132,7 +132,7 @@ static zero_result step(struct rank *rank)
     args.group_count = 1;
     args.hyper = &local_hyper;
     zero_result r = zero_micro_begin(rank->z, 0, NULL);
-    r = r ? r : zero_step_ahead(rank->z, &args);
+    r = r ? r : zero_step_in_backward(rank->z, &args);
     for (zero_unit unit = UNITS - 1; unit >= 0 && !r; unit--) {
         r = zero_grad_open_raw(rank->z, unit, NULL);
         r = r ? r : zero_grad_done(rank->z, unit, NULL);

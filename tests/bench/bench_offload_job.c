@@ -91,7 +91,7 @@ static bool pass(struct worker *worker, const zero_step_args *args)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
     if (worker->meeting->announced)
-        TEAM_OK(rank, zero_step_ahead(rank->z, args));
+        TEAM_OK(rank, zero_step_in_backward(rank->z, args));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));

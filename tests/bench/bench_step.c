@@ -100,7 +100,7 @@ static bool one_step(struct worker *worker)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
     if (worker->meeting->announced)
-        TEAM_OK(rank, zero_step_ahead(rank->z, &args));
+        TEAM_OK(rank, zero_step_in_backward(rank->z, &args));
     for (zero_unit unit = worker->meeting->model->units - 1; unit >= 0; unit--) { // backward
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_grad_open_raw(rank->z, unit, NULL));

@@ -499,7 +499,7 @@ static zero_result announce(struct pass *pass)
     eng_fp_enter(&saved);
     const zero_step_args args = step_args(pass->model, pass->micro.step, hyper);
     eng_fp_leave(&saved);
-    return zero_step_ahead(pass->z, &args);
+    return zero_step_in_backward(pass->z, &args);
 }
 
 static void give_metrics(struct pass *pass)

@@ -1,5 +1,5 @@
-/* zero_step_ahead(): a step that is announced ends in the bits of any other, refuses what would
- * read weights that may be changing, and writes none that somebody reads. */
+/* zero_step_in_backward(): a step that is announced ends in the bits of any other, refuses what
+ * would read weights that may be changing, and writes none that somebody reads. */
 #include "tests/ranks/toy.h"
 #include "zero/core/context.h"
 #include "zero/store/host_memory.h"
@@ -214,15 +214,16 @@ static bool refused_arguments(struct team_rank *rank)
 {
     const zero_hyper hyper[3] = {{1e-3, 0.9, 0.99, 1e-8, 0}, {1e-3, 0.9, 0.99, 1e-8, 0}};
     zero_step_args args = zero_step_args_default();
-    REFUSED(rank, zero_step_ahead(rank->z, NULL), ZERO_E_INVALID, "zero_step_ahead needs");
-    REFUSED(rank, zero_step_ahead(rank->z, &args), ZERO_E_INVALID, "of 0 groups, not 2");
+    REFUSED(rank, zero_step_in_backward(rank->z, NULL), ZERO_E_INVALID,
+            "zero_step_in_backward needs");
+    REFUSED(rank, zero_step_in_backward(rank->z, &args), ZERO_E_INVALID, "of 0 groups, not 2");
     args.group_count = 2;
     args.hyper = hyper;
     args.max_norm = 1;
-    REFUSED(rank, zero_step_ahead(rank->z, &args), ZERO_E_INVALID, "max_norm 1");
+    REFUSED(rank, zero_step_in_backward(rank->z, &args), ZERO_E_INVALID, "max_norm 1");
     args.max_norm = 0;
     args.scale = NAN;
-    REFUSED(rank, zero_step_ahead(rank->z, &args), ZERO_E_INVALID, "scale nan");
+    REFUSED(rank, zero_step_in_backward(rank->z, &args), ZERO_E_INVALID, "scale nan");
     return true;
 }
 

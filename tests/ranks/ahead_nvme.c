@@ -1,5 +1,5 @@
-// zero_step_ahead() with state in files: tiles are updated before zero_step(), in the bits of plain
-// steps in memory; and whatever ends such a step before it is over, the one before is whole.
+// zero_step_in_backward() with state in files: tiles are updated before zero_step(), in the bits of
+// plain steps in memory; and whatever ends such a step before it is over, the one before is whole.
 #include "base/fault.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"

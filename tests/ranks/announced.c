@@ -1,4 +1,4 @@
-/* zero_step_ahead() in company: with every dtype, precision, optimizer and loss scale, units
+/* zero_step_in_backward() in company: with every dtype, precision, optimizer and loss scale, units
  * without a gradient and frozen parts, in memory or in files, a step that is announced ends in the
  * bits of a plain one; and a call that is refused leaves the step as it was. */
 #include "tests/ranks/toy.h"
@@ -171,7 +171,7 @@ static bool refuses_arguments(struct team_rank *rank, const struct toy *toy)
     TEAM_CHECK(toy_announce(rank, &clipped) == ZERO_E_INVALID);
     const zero_hyper hyper[] = {{1, 0.9, 0.95, 1e-8, 0.1}, {1, 0.8, 0.99, 1e-6, 0}};
     const zero_step_args args = zero_step_args_for(hyper, 2, INFINITY, 0);
-    TEAM_CHECK(zero_step_ahead(rank->z, &args) == ZERO_E_INVALID);
+    TEAM_CHECK(zero_step_in_backward(rank->z, &args) == ZERO_E_INVALID);
     return true;
 }
 

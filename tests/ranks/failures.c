@@ -62,7 +62,7 @@ static zero_result call_in_step(zero_ctx *z, int which)
     case 8:
         return zero_metric_from(z, "sum", &metric, NULL);
     case 9:
-        return zero_step_ahead(z, &args);
+        return zero_step_in_backward(z, &args);
     case 10:
         return zero_grad_norm(z, 1, &value);
     case 11:

@@ -141,7 +141,7 @@ static zero_result step(const struct team_rank *rank, const struct job *job, boo
         zero_micro micro = {.struct_size = sizeof micro};
         zero_result r = zero_micro_begin(rank->z, i, &micro);
         if (!r && job->ahead && i == zero_micro_count(rank->z) - 1)
-            r = zero_step_ahead(rank->z, &args);
+            r = zero_step_in_backward(rank->z, &args);
         if (r)
             return r;
         for (zero_unit unit = 1 + SLICES; unit-- > 0;)

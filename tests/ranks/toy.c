@@ -252,7 +252,7 @@ zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
 zero_result toy_announce(const struct team_rank *rank, const struct toy *toy)
 {
     const zero_step_args args = step_args(toy);
-    return zero_step_ahead(rank->z, &args);
+    return zero_step_in_backward(rank->z, &args);
 }
 
 bool toy_train(struct team_rank *rank, const struct toy *toy, int steps)

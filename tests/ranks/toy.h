@@ -64,7 +64,7 @@ zero_result toy_update(const struct team_rank *rank, const struct toy *toy);
 /** The same in a stream. */
 zero_result toy_update_on(const struct team_rank *rank, const struct toy *toy, zero_stream stream);
 
-/** zero_step_ahead() with the same. */
+/** zero_step_in_backward() with the same. */
 zero_result toy_announce(const struct team_rank *rank, const struct toy *toy);
 
 /** Whole steps in the usual order. */

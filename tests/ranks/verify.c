@@ -200,7 +200,7 @@ static bool announce(struct team_rank *rank, void *user)
     args.hyper = hyper;
     args.group_count = 2;
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
-    TEAM_CHECK(zero_step_ahead(rank->z, &args) == ZERO_E_STATE);
+    TEAM_CHECK(zero_step_in_backward(rank->z, &args) == ZERO_E_STATE);
     TEAM_CHECK(strstr(zero_last_error(rank->z), "verify_micro"));
     return true;
 }

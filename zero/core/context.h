@@ -256,7 +256,7 @@ struct eng_stepping {
     struct eng_outcome outcome;
     unsigned char *verdict_mine, *verdict_all;
     zero_hyper *hyper;        /**< of the last step, one a group */
-    zero_step_args announced; /**< by zero_step_ahead(); struct_size 0: nothing */
+    zero_step_args announced; /**< by zero_step_in_backward(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
     struct eng_scale scale;

@@ -28,13 +28,14 @@ static void keep(zero_ctx *z, const zero_step_args *args)
 static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
 {
     if (args->max_norm > 0)
-        return eng_fail(z, ZERO_E_INVALID,
-                        "zero_step_ahead with max_norm %g: the norm to clip to is not known before "
-                        "the update",
-                        args->max_norm);
+        return eng_fail(
+            z, ZERO_E_INVALID,
+            "zero_step_in_backward with max_norm %g: the norm to clip to is not known before "
+            "the update",
+            args->max_norm);
     if (z->config.nonfinite == ZERO_NONFINITE_SKIP)
         return eng_fail(z, ZERO_E_INVALID,
-                        "zero_step_ahead with nonfinite=skip, the default with a loss scale: "
+                        "zero_step_in_backward with nonfinite=skip, the default with a loss scale: "
                         "whether to skip is not known before the update; take nonfinite=error");
     return ZERO_OK;
 }
@@ -43,21 +44,23 @@ static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
 static zero_result check_window(zero_ctx *z)
 {
     if (eng_announced(z))
-        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead: step %llu is announced already",
+        return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward: step %llu is announced already",
                         (unsigned long long)z->step + 1);
     if (z->evaluation.active)
-        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead inside an evaluation");
+        return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward inside an evaluation");
     if (z->config.verify_micro)
-        return eng_fail(z, ZERO_E_STATE,
-                        "zero_step_ahead with verify_micro: a micro-batch is computed again after "
-                        "the last one, with the same parameters");
+        return eng_fail(
+            z, ZERO_E_STATE,
+            "zero_step_in_backward with verify_micro: a micro-batch is computed again after "
+            "the last one, with the same parameters");
     if (z->micro.index != z->micro.count - 1)
-        return eng_fail(z, ZERO_E_STATE, "zero_step_ahead after %d of %d micro-batches were begun",
+        return eng_fail(z, ZERO_E_STATE,
+                        "zero_step_in_backward after %d of %d micro-batches were begun",
                         z->micro.index + 1, z->micro.count);
     for (size_t u = 0; u < z->layout.unit_count; u++)
         if (z->units[u].grad_open || z->units[u].grad_handed)
             return eng_fail(z, ZERO_E_STATE,
-                            "zero_step_ahead after the gradient of unit %zu (%s) was %s", u,
+                            "zero_step_in_backward after the gradient of unit %zu (%s) was %s", u,
                             z->units[u].name, z->units[u].grad_open ? "opened" : "handed over");
     return ZERO_OK;
 }
@@ -65,7 +68,7 @@ static zero_result check_window(zero_ctx *z)
 static zero_result announce(zero_ctx *z, const zero_step_args *user)
 {
     zero_step_args args;
-    zero_result r = eng_step_args(z, "zero_step_ahead", user, &args);
+    zero_result r = eng_step_args(z, "zero_step_in_backward", user, &args);
     if (!r)
         r = check_policy(z, &args);
     if (!r)
@@ -81,11 +84,11 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
     return ZERO_OK;
 }
 
-zero_result zero_step_ahead(zero_ctx *z, const zero_step_args *args)
+zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args)
 {
     if (!z)
         return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_ahead");
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_in_backward");
     if (!r)
         r = announce(z, args);
     return eng_leave(z, r);
@@ -110,7 +113,7 @@ zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
         same = same && same_hyper(eng_step_hyper(&again, g), &z->stepping.hyper[g]);
     if (!same)
         return eng_fail(z, ZERO_E_INVALID,
-                        "zero_step with other arguments than zero_step_ahead had: give none");
+                        "zero_step with other arguments than zero_step_in_backward had: give none");
     return ZERO_OK;
 }
 
