@@ -7,7 +7,7 @@
 #     ./tests/gpu.sh build                                what each of the others begins with
 #     ./tests/gpu.sh tests [NAME...]                      tests, by their names
 #     ./tests/gpu.sh sanitizers [TOOL...] [NAME...]       memcheck, racecheck, initcheck
-#     ./tests/gpu.sh benchmarks [device|announced|share|attention|largest|gpt2|kernels...]
+#     ./tests/gpu.sh benchmarks [device|fused|share|attention|largest|gpt2|kernels...]
 #
 # A program has GPU_LIMIT_S seconds (540) of its own under a sanitizer, and as a benchmark. The
 # comparison with PyTorch has GPU_ROUNDS rounds (5). With GPU_SECONDS everything, the build too, ends
@@ -25,7 +25,7 @@ cd "$(dirname "$0")/.."
 
 build=build-gpu packages=build-gpu-packages report="${GPU_REPORT:-build-gpu/report.txt}"
 steps="build tests sanitizers benchmarks"
-tools="memcheck racecheck initcheck" benchmarks="device announced share attention largest gpt2 kernels"
+tools="memcheck racecheck initcheck" benchmarks="device fused share attention largest gpt2 kernels"
 needed_tests="cuda.resident_gpu cuda.gpt2_layers_gpu cuda.hello_gpu"
 limit_s="${GPU_LIMIT_S:-540}" all_s="${GPU_SECONDS:-}" began_all="$(date +%s)"
 child="" # what is waited for
@@ -252,8 +252,8 @@ bench_device() {
     limited "$build/bin/tests/bench_device" $((128 * 1024 * 1024)) $python
 }
 
-bench_announced() {
-    limited "$build/bin/tests/bench_announced"
+bench_fused() {
+    limited "$build/bin/tests/bench_fused"
 }
 
 bench_share() {

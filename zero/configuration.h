@@ -143,7 +143,7 @@ typedef struct zero_config {
                                     them may be open at once. A difference is
                                     ZERO_E_DIVERGED from zero_step(), which names micro-batch,
                                     tensor and ranks: the program is not deterministic. Steps
-                                    can't be announced; with device=cuda each waits for its
+                                    can't be fused; with device=cuda each waits for its
                                     gradients. Same bits; default 0 */
     const char *master;    /**< master weights of bf16 and f16 tensors: "f32" (default), or "none":
                                 the working copy is all there is, updated in fp32 and stored by

@@ -19,7 +19,7 @@ typedef struct zero_statistics {
     double reduce_wait_s;      /**< inside zero_grad_open(), zero_grad_done() and zero_step():
                                     reducing, and waiting for it */
     double update_s;           /**< norm and update inside zero_step(), and what that waits for a
-                                    save of state on NVMe; in a step that was announced what is left
+                                    save of state on NVMe; in a fused step what is left
                                     for it there, the rest is in reduce_wait_s */
     double step_wait_s;        /**< agreeing inside zero_step() */
     uint64_t gathers;          /**< units copied from their owners, or read from this

@@ -379,13 +379,13 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * aligned to 2 KiB (but for `borrow`; with paranoid=1 to 64 bytes), read-only. *Local.* Current
  * from zero_gather() of its unit to zero_release(); slices of at most persist_numel elements are so
  * from commit to close, but for the time inside zero_step(), zero_import() and zero_param_write().
- * In a step that is announced (zero_step_in_backward()) nothing else is readable once its gradient
+ * In a fused step (zero_step_in_backward()) nothing else is readable once its gradient
  * was handed over. NULL if param or slice does not exist, or at stage 3 or with offload_params=nvme
  * if the unit is not gathered and the slice is not that small; after a fatal error then memory of
  * the slice's size with no values of it.
  *
  * With gather=shared all ranks of the host read the same memory, whose owners write it while this
- * rank is inside one of these calls, or, in a step that is announced, after zero_grad_done():
+ * rank is inside one of these calls, or, in a fused step, after zero_grad_done():
  * another thread that reads meanwhile may see a mixture. Writing there is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
@@ -560,15 +560,15 @@ ZERO_API zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_str
  * weights, moments, hyper-parameters, the loss scale and the row of skips are as before, whether or
  * not gradients are finite. zero_step_info(): skipped is 1, norm that of a scale of 1. *Collective,
  * ordered*, after zero_micro_count micro-batches. ZERO_E_STATE as for zero_step(), or the
- * step is announced; ZERO_E_DIVERGED: another rank called zero_step(); fatal.
+ * step is fused; ZERO_E_DIVERGED: another rank called zero_step(); fatal.
  */
 ZERO_API zero_result zero_skip_step(zero_ctx *z);
 
 /**
- * Announces the step under way: its update runs while the gradients are added up, and need not read
- * them again. *Collective, ordered*; in the last local micro-batch, before its first
- * zero_grad_open(). zero_step() is due as ever, with the same args or NULL: it agrees, and sends
- * the new values on their way. The same bits and the same norm as without.
+ * Fuses the update of the step under way into the backward pass: it runs while the gradients are
+ * added up, and need not read them again. *Collective, ordered*; in the last local micro-batch,
+ * before its first zero_grad_open(). zero_step() is due as ever, with the same args or NULL: it
+ * agrees, and sends the new values on their way. The same bits and the same norm as without.
  *
  * For programs that neither clip nor skip. Until zero_step() returns, weights of units that were
  * handed over change while other ranks still compute: a unit is released before zero_grad_done(),
@@ -600,11 +600,11 @@ ZERO_API zero_result zero_skip_step(zero_ctx *z);
  * the first step of a job that is what the job before has left, if anything.
  *
  * ZERO_E_INVALID: args out of range, max_norm not 0, nonfinite=skip, the default with a loss scale;
- * ZERO_E_STATE: another moment of the step, or announced already (nothing changed). In an announced
+ * ZERO_E_STATE: another moment of the step, or called already (nothing changed). In a fused
  * step zero_grad_done() and zero_grad_none() of a unit that is gathered, and zero_gather() of one
  * that was handed over, are ZERO_E_STATE, and so is zero_skip_step(); zero_step() with other args
- * than were announced is ZERO_E_INVALID, and ZERO_E_DIVERGED where ranks announced other args, or
- * not all of them any, of which a call that moves gradients may tell before.
+ * than zero_step_in_backward() had is ZERO_E_INVALID, and ZERO_E_DIVERGED where ranks gave it other
+ * args, or not all of them any, of which a call that moves gradients may tell before.
  */
 ZERO_API zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args);
 

@@ -161,7 +161,7 @@ void coll_signature_difference(const struct coll_signature *a, const struct coll
     }
     if (a->together != b->together) {
         snprintf(text, COLL_DIFFERENCE_BYTES,
-                 ", and only one of them waits for all ranks, as in an announced step");
+                 ", and only one of them waits for all ranks, as in a fused step");
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

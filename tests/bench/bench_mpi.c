@@ -1,4 +1,4 @@
-// Collectives of ranks on one host against an MPI's, and the engine's announced step against what a
+// Collectives of ranks on one host against an MPI's, and the engine's fused step against what a
 // program would write with MPI, in the same processes, which its mpirun has started: while one of
 // the two works, the other has nothing to do.
 #include "base/cpu.h"
@@ -221,7 +221,7 @@ static void rows(struct job *job, const struct rank *rank, const char *library)
         {"barrier", BARRIER, n, MPI_BARRIER, m, barrier, "1/ms", 1, least_small},
         {"all-reduce of 8 doubles", ALL_REDUCE_8, n, MPI_ALL_REDUCE_8, m, reduced_8, "1/ms", 1,
          least_small},
-        {"announced step", STEP, e, MPI_STEP, e, plain, "Mel/s", mpich ? 0 : 5, 0},
+        {"fused step", STEP, e, MPI_STEP, e, plain, "Mel/s", mpich ? 0 : 5, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         job_measure(job, &all[i]);

@@ -1,6 +1,6 @@
 // Jobs whose state is in files. One that has parameters there, too, and whose forward and backward
 // passes take longer than reading them; one whose passes take about as long as moving its state,
-// the backward pass beside it where steps are announced; and one whose passes hardly take time, so
+// the backward pass beside it where steps are fused; and one whose passes hardly take time, so
 // that a save lasts for several steps. Ranks are threads; rank 0 measures.
 #include "tests/bench/bench_offload_job.h"
 
@@ -28,10 +28,10 @@ struct meeting {
     const char *directory;
     char saved[512]; // where saves go
     enum offload_job job;
-    int steps;      // that are taken together
-    bool announced; // those are
-    bool saves;     // a save begins before them, and is complete after them
-    int passes;     // over each unit's weights
+    int steps;  // that are taken together
+    bool fused; // those are
+    bool saves; // a save begins before them, and is complete after them
+    int passes; // over each unit's weights
     pthread_barrier_t barrier;
     bool finished;
     double waited[RANKS_MAX]; // seconds that the last steps of each rank waited for gathers
@@ -90,7 +90,7 @@ static bool pass(struct worker *worker, const zero_step_args *args)
         compute(worker, unit);
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
-    if (worker->meeting->announced)
+    if (worker->meeting->fused)
         TEAM_OK(rank, zero_step_in_backward(rank->z, args));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
@@ -161,12 +161,12 @@ static double whole(void *user)
     return bench_now() - begin;
 }
 
-static double announced(void *user)
+static double fused(void *user)
 {
     struct worker *worker = user;
-    worker->meeting->announced = true; // the others are at the barrier
+    worker->meeting->fused = true; // the others are at the barrier
     const double seconds = whole(user);
-    worker->meeting->announced = false;
+    worker->meeting->fused = false;
     return seconds;
 }
 
@@ -197,16 +197,16 @@ static void measure_waits(struct worker *worker)
            moving * BENCH_ROUNDS / sum);
 }
 
-// Row i: announced steps.
-static void measure_announced(struct worker *worker)
+// Row i: fused steps.
+static void measure_fused(struct worker *worker)
 {
     const struct bench_row row = {
-        .name = "stage 3, announced steps",
-        .reference_name = "not announced",
+        .name = "stage 3, fused steps",
+        .reference_name = "not fused",
         .unit = "Mel/s",
         .ours_amount = 1e-6 * UNITS * ELEMENTS,
         .reference_amount = 1e-6 * UNITS * ELEMENTS,
-        .ours = announced,
+        .ours = fused,
         .reference = whole,
         .user = worker,
         .target = 1.1,
@@ -255,8 +255,8 @@ static void measure(struct worker *worker)
     case OFFLOAD_PARAMS:
         measure_waits(worker);
         break;
-    case OFFLOAD_ANNOUNCED:
-        measure_announced(worker);
+    case OFFLOAD_FUSED:
+        measure_fused(worker);
         break;
     case OFFLOAD_SAVES:
         measure_saves(worker);

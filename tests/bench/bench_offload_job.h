@@ -8,11 +8,11 @@
 
 /** Steps at stage 3 with state in files of the directory. */
 enum offload_job {
-    OFFLOAD_PARAMS,    /**< parameters in others; against the same steps without the time in which a
-                            rank waits for gathers */
-    OFFLOAD_ANNOUNCED, /**< announced; against those that are not */
-    OFFLOAD_SAVES,     /**< beside a save to the same disk, until it is complete; against those
-                            without */
+    OFFLOAD_PARAMS, /**< parameters in others; against the same steps without the time in which a
+                         rank waits for gathers */
+    OFFLOAD_FUSED,  /**< fused; against those that are not */
+    OFFLOAD_SAVES,  /**< beside a save to the same disk, until it is complete; against those
+                         without */
 };
 
 /** Measures it and prints the row. Two ranks, or one where there is one processor only. */

@@ -1,7 +1,7 @@
 // A whole step, gathers, reductions and update of a model without its arithmetic, against a local
-// AdamW: of a large one, against one rank's share; of one that is announced, as bytes that have to
-// move; of a small one, against all of it and two barriers. What memory gives at most to an
-// announced one whose gradients are in no cache is a row, too: its kernel by itself. Ranks are
+// AdamW: of a large one, against one rank's share; of one that is fused, as bytes that have to
+// move; of a small one, against all of it and two barriers. What memory gives at most to a
+// fused one whose gradients are in no cache is a row, too: its kernel by itself. Ranks are
 // threads; rank 0 measures. Rows: those whose name has the argument in it, if there is one.
 #include "base/arena.h"
 #include "base/bfloat16.h"
@@ -36,8 +36,8 @@ struct meeting {
     int32_t stage;
     zero_dtype dtype, gradient; // of the weights that are worked with, and of their gradient
     const char *gather;         // NULL: the default
-    bool announced;
-    bool bound;                // the kernel of an announced step without anything around it
+    bool fused;
+    bool bound;                // the kernel of a fused step without anything around it
     const float *gradients[2]; // of the ranks, for this
 };
 
@@ -93,13 +93,13 @@ static bool one_step(struct worker *worker)
     args.group_count = 1;
     args.hyper = &local_hyper;
     args.scale = 1.0 / rank->world;
-    args.max_norm = worker->meeting->announced ? 0.0 : 1.0;
+    args.max_norm = worker->meeting->fused ? 0.0 : 1.0;
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     for (zero_unit unit = 0; unit < worker->meeting->model->units; unit++) { // forward
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
-    if (worker->meeting->announced)
+    if (worker->meeting->fused)
         TEAM_OK(rank, zero_step_in_backward(rank->z, &args));
     for (zero_unit unit = worker->meeting->model->units - 1; unit >= 0; unit--) { // backward
         TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
@@ -153,7 +153,7 @@ static bool allocate(struct worker *worker, struct base_arena arenas[2])
     return true;
 }
 
-// The kernel of an announced step of two ranks over this rank's half of every unit, the last unit
+// The kernel of a fused step of two ranks over this rank's half of every unit, the last unit
 // first.
 static bool one_bound(struct worker *worker)
 {
@@ -228,7 +228,7 @@ static void choose_amounts(const struct worker *worker, struct bench_row *row)
     const double state = state_bytes(meeting->dtype),
                  gradient = meeting->gradient == ZERO_BF16 ? 2 : 4;
     const int world = worker->rank->world;
-    if (meeting->announced) {
+    if (meeting->fused) {
         // A rank's share of every rank's gradient; the reference reads an fp32 one.
         row->unit = "GB/s";
         row->ours_amount = 1e-9 * elements / world * (gradient * world + state);
@@ -278,7 +278,7 @@ static bool run_rank(struct team_rank *rank, void *user)
 static bool row(int world, struct meeting meeting)
 {
     snprintf(meeting.name, sizeof meeting.name, "%s%s %s%s, stage %d%s, %d rank%s",
-             meeting.model == &small ? "small " : "", meeting.announced ? "announced" : "step",
+             meeting.model == &small ? "small " : "", meeting.fused ? "fused" : "step",
              meeting.dtype == ZERO_BF16 ? "bf16" : "f32",
              meeting.gradient != meeting.dtype ? " of f32" : "", meeting.stage,
              meeting.bound    ? ", memory"
@@ -304,7 +304,7 @@ static bool rows(int world, struct meeting like)
     if (!row(world, like))
         return false;
     like.gradient = ZERO_F32;
-    return !like.announced || row(world, like);
+    return !like.fused || row(world, like);
 }
 
 static bool rows_of_two(void)
@@ -314,7 +314,7 @@ static bool rows_of_two(void)
         good = rows(2, (struct meeting){.stage = stage});
         if (stage > 0) {
             good = good && rows(2, (struct meeting){.stage = stage, .gather = "copy"});
-            good = good && rows(2, (struct meeting){.stage = stage, .announced = true});
+            good = good && rows(2, (struct meeting){.stage = stage, .fused = true});
         }
         good = good && rows(2, (struct meeting){.stage = stage, .model = &small});
     }
@@ -322,7 +322,7 @@ static bool rows_of_two(void)
                                            .model = &large,
                                            .dtype = ZERO_F32,
                                            .gradient = ZERO_F32,
-                                           .announced = true,
+                                           .fused = true,
                                            .bound = true});
 }
 
@@ -337,7 +337,7 @@ int main(int argc, char **argv)
     bench_print_header();
     bool good = rows(1, (struct meeting){.stage = 0}) && rows(1, (struct meeting){.stage = 3}) &&
                 rows(1, (struct meeting){.stage = 3, .gather = "copy"}) &&
-                rows(1, (struct meeting){.stage = 3, .announced = true});
+                rows(1, (struct meeting){.stage = 3, .fused = true});
     if (base_cpu_allowed() < 2)
         printf("rows with 2 ranks are left out: this process may use one processor only\n");
     else

@@ -56,7 +56,7 @@ static void body_update(struct work *work, size_t first, size_t count)
 }
 
 // The gradient as it arrives, in bf16 (where it lies does not matter: it is read once): widened to
-// a piece that stays in cache, as the sum of an announced step leaves it, then the update.
+// a piece that stays in cache, as the sum of a fused step leaves it, then the update.
 static void body_narrow(struct work *work, size_t first, size_t count)
 {
     float gradient[PIECE];

@@ -23,12 +23,12 @@ static void a_gpu_gives_the_bits_of_the_host(void **state)
         }
 }
 
-static void so_it_does_with_steps_that_are_announced(void **state)
+static void so_it_does_with_steps_that_are_fused(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
         struct job job = job_of(1 + stage % 3, stage);
-        job.toy.ahead = job.toy.unclipped = true;
+        job.toy.fused = job.toy.unclipped = true;
         job.toy.dtype = stage % 2 ? ZERO_F32 : ZERO_BF16;
         job_compare(1 + stage % 3, &job);
         job.nvme = true;
@@ -195,7 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_gives_the_bits_of_the_host),
-        cmocka_unit_test(so_it_does_with_steps_that_are_announced),
+        cmocka_unit_test(so_it_does_with_steps_that_are_fused),
         cmocka_unit_test(and_with_other_orders_of_sums),
         cmocka_unit_test(what_is_looked_at_is_not_written_over),
         cmocka_unit_test(and_with_one_gradient_on_its_way),

@@ -265,7 +265,7 @@ static bool backward(struct place *place, zero_unit unit, const zero_micro *micr
     struct team_rank *rank = place->rank;
     void *stream = stream_of(place, unit + 1); // the other one than forward's
     const struct toy *toy = &place->job->toy;
-    const bool first = toy->ahead || place->job->releases_first;
+    const bool first = toy->fused || place->job->releases_first;
     const bool absent = toy->absent && (micro->index + (uint64_t)unit) % 3 == 0;
     TEAM_OK(rank, zero_gather(rank->z, unit, stream));
     if (!absent && !job_queue_gradients(place, unit, micro, stream))
@@ -319,8 +319,8 @@ static bool micro_batch(struct place *place, int i)
     TEAM_OK(rank, zero_micro_begin(rank->z, i, &micro));
     if (!forward(place, &micro))
         return false;
-    if (toy->ahead && i == zero_micro_count(rank->z) - 1)
-        TEAM_OK(rank, toy_announce(rank, toy));
+    if (toy->fused && i == zero_micro_count(rank->z) - 1)
+        TEAM_OK(rank, toy_fuse(rank, toy));
     for (zero_unit unit = toy->unit_count - 1; unit >= 0; unit--)
         if (!backward(place, unit, &micro))
             return false;
@@ -440,7 +440,7 @@ static bool open_job(struct team_rank *rank, const struct job *job)
         rank->config.grad_units = 1;
     if (job->configure)
         job->configure(&rank->config);
-    if (job->toy.ahead)
+    if (job->toy.fused)
         rank->config.nonfinite = ZERO_NONFINITE_ERROR;
     return toy_open(rank, &job->toy);
 }

@@ -230,11 +230,11 @@ static void a_program_may_decide_itself(void **state)
     }
 }
 
-static void steps_may_be_announced(void **state)
+static void steps_may_be_fused(void **state)
 {
     (void)state;
     struct job job = resident(1);
-    job.toy.ahead = job.toy.unclipped = true;
+    job.toy.fused = job.toy.unclipped = true;
     job.toy.dtype = ZERO_BF16;
     job_compare(1, &job);
 }
@@ -674,7 +674,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(steps_that_are_not_finite_are_skipped),
         cmocka_unit_test(a_step_that_is_skipped_moves_no_tiles),
         cmocka_unit_test(a_program_may_decide_itself),
-        cmocka_unit_test(steps_may_be_announced),
+        cmocka_unit_test(steps_may_be_fused),
     };
     // A step with files waits for its verdict, and for them.
     const struct CMUnitTest queued[] = {

@@ -40,12 +40,12 @@ static void every_stage_and_dtype_gives_the_bits_of_the_host(void **state)
     }
 }
 
-static void so_do_announced_steps(void **state)
+static void so_do_fused_steps(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
         struct job job = sole(stage);
-        job.toy.ahead = job.toy.unclipped = true;
+        job.toy.fused = job.toy.unclipped = true;
         job.toy.dtype = stage % 2 ? ZERO_F32 : ZERO_BF16;
         job_compare(1, &job);
     }
@@ -112,7 +112,7 @@ static void or_they_end_it(void **state)
     for (int turn = 0; turn < 4; turn++) {
         struct job job = sole(turn);
         job.toy.dtype = ZERO_BF16;
-        job.toy.ahead = job.toy.unclipped = turn % 2;
+        job.toy.fused = job.toy.unclipped = turn % 2;
         job.act = train_badly;
         job.poisoned = 2;
         job.looks_elsewhere = true; // for it learns of it sooner
@@ -220,8 +220,8 @@ static bool compute_ahead_of_sums(struct place *place)
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     TEAM_OK(rank, zero_metric(rank->z, "number", 1));
     TEAM_OK(rank, zero_metric(rank->z, "other", 1));
-    if (toy->ahead)
-        TEAM_OK(rank, toy_announce(rank, toy));
+    if (toy->fused)
+        TEAM_OK(rank, toy_fuse(rank, toy));
     TEAM_CHECK(job_hold(place->streams[0] ? rank->z->device->own : NULL));
     for (zero_unit u = toy->unit_count - 1; u >= 0; u--) {
         TEAM_OK(rank, zero_grad_open(rank->z, u, place->streams[u % 2]));
@@ -241,7 +241,7 @@ static void nor_is_one_waited_for_that_is_elsewhere(void **state)
         struct job job = sole(2 + turn % 2);
         job.releases_first = true;
         job.toy.dtype = ZERO_BF16;
-        job.toy.ahead = job.toy.unclipped = turn / 2;
+        job.toy.fused = job.toy.unclipped = turn / 2;
         job.act = compute_ahead_of_sums;
         job_compare(1, &job);
     }
@@ -253,7 +253,7 @@ int main(int argc, char **argv)
     streams = files || (argc > 1 && strcmp(argv[1], "streamed") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_and_dtype_gives_the_bits_of_the_host),
-        cmocka_unit_test(so_do_announced_steps),
+        cmocka_unit_test(so_do_fused_steps),
         cmocka_unit_test(so_do_other_precisions),
         cmocka_unit_test(steps_that_are_not_finite_are_skipped),
         cmocka_unit_test(or_they_end_it),

@@ -200,8 +200,8 @@ static void verdicts_are_those_of_the_host(void **unused)
     }
 }
 
-// Of a step that is announced only its update is known.
-static void an_announced_step_changes_nothing_else(void **unused)
+// Of a fused step only its update is known.
+static void a_fused_step_changes_nothing_else(void **unused)
 {
     (void)unused;
     static struct judged here, result;
@@ -209,7 +209,7 @@ static void an_announced_step_changes_nothing_else(void **unused)
         fill_verdict(turn, &here);
         struct judged *there = put(&here, sizeof here);
         struct eng_device_judgement judgement = judgement_of(there, turn);
-        judgement.announced = true;
+        judgement.fused = true;
         judgement.max_norm = 0;
         ok(kernels->judge(kernel_state, &judgement, kernel_stream, NULL));
         take(&result, there, sizeof result);
@@ -222,7 +222,7 @@ static void an_announced_step_changes_nothing_else(void **unused)
         here.gate = judged.gate;
         memcpy(here.scalars, judged.scalars, sizeof here.scalars);
         memcpy(here.keys, judged.keys, sizeof here.keys);
-        compare("announced step", turn, &result, &here, sizeof here);
+        compare("fused step", turn, &result, &here, sizeof here);
     }
 }
 
@@ -231,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(squares_are_added_without_rounding),
         cmocka_unit_test(verdicts_are_those_of_the_host),
-        cmocka_unit_test(an_announced_step_changes_nothing_else),
+        cmocka_unit_test(a_fused_step_changes_nothing_else),
     };
     if (kernel_tests_skip())
         return KERNEL_TESTS_SKIPPED;

@@ -1,7 +1,7 @@
 // kill -9 of one rank, or of all, at random times of a job whose state is in files, without any
 // checkpoint: it comes back at the last step that every rank has finished, or a later one, and ends
 // with the fingerprint written down for a run that nothing has befallen. Steps of some jobs are
-// announced. Argument: how many kills.
+// fused. Argument: how many kills.
 #include "tests/numerics/synthetic_matrix.h"
 #include "tests/ranks/team.h"
 #include "tests/unit/temporary.h"
@@ -34,21 +34,21 @@ struct board {
 struct job {
     struct board *board;
     int world, stage, optimizer, precision;
-    bool ahead;    /**< its steps are announced */
+    bool fused;    /**< its steps are fused */
     int victim;    /**< -1: all */
     long delay_us; /**< after which it is killed; 0: not at all */
 };
 
-/** Steps that are announced are neither clipped nor skipped. */
+/** Fused steps are neither clipped nor skipped. */
 static int policy_of(const struct job *job)
 {
-    return job->ahead ? MATRIX_UNCLIPPED : MATRIX_SKIPS;
+    return job->fused ? MATRIX_UNCLIPPED : MATRIX_SKIPS;
 }
 
 static struct synthetic model_of(const struct job *job)
 {
     struct synthetic model = matrix_model(job->optimizer, job->precision, policy_of(job));
-    model.ahead = job->ahead;
+    model.fused = job->fused;
     return model;
 }
 
@@ -58,7 +58,7 @@ static void configure(struct team_rank *rank, const struct job *job)
     rank->config.stage = job->stage;
     rank->config.name = "kills";
     rank->config.offload_optimizer = "nvme";
-    rank->config.offload_grads = job->stage > 1 && !job->ahead ? "nvme" : "host";
+    rank->config.offload_grads = job->stage > 1 && !job->fused ? "nvme" : "host";
     rank->config.nvme_dir = directory.directory;
     rank->config.io = engines[job->stage % 3];
     rank->config.tile_bytes = 65536;
@@ -165,7 +165,7 @@ static bool start(const struct job *job)
     assert_int_equal(waitpid(child, &status, 0), child);
     if (atomic_load(&job->board->wrong))
         fail_msg("%d ranks, stage %d%s, victim %d after %ld us", job->world, job->stage,
-                 job->ahead ? ", announced" : "", job->victim, job->delay_us);
+                 job->fused ? ", fused" : "", job->victim, job->delay_us);
     return status != 0;
 }
 
@@ -181,7 +181,7 @@ static void a_killed_job_comes_back(void **state)
         struct job job = {.board = board,
                           .world = 1 + number % MOST_RANKS,
                           .stage = number % 4,
-                          .ahead = number % 5 % 2,
+                          .fused = number % 5 % 2,
                           .optimizer = number % MATRIX_OPTIMIZERS,
                           .precision = number % 3};
         memset(board, 0, sizeof *board);

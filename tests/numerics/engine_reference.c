@@ -353,7 +353,7 @@ static struct synthetic chosen_model(const int *choice, unsigned turn)
     matrix_set_precision(&model, choice[PRECISION]);
     matrix_set_policy(&model, policies[choice[SKIP]]);
     model.unclipped = !choice[CLIPPING];
-    model.ahead = model.unclipped && !model.skips && turn % 2;
+    model.fused = model.unclipped && !model.skips && turn % 2;
     return model;
 }
 
@@ -374,7 +374,7 @@ static void compare_choice(const int *choice, unsigned turn)
              matrix_optimizers[choice[OPTIMIZER]], matrix_precisions[choice[PRECISION]],
              choice[CLIPPING] ? ", clipped" : "", choice[DECAY], training.model.micro_batches,
              choice[SCALE] ? ", loss scale" : "", choice[SKIP],
-             training.model.ahead ? ", announced" : "", world, training.stage);
+             training.model.fused ? ", fused" : "", world, training.stage);
 }
 
 static void part_of_matrix(void **state)

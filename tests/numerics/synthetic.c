@@ -446,13 +446,13 @@ static bool open_unit(struct pass *pass, zero_unit unit, enum way way)
 
 static void close_unit(struct pass *pass, zero_unit unit, enum way way)
 {
-    if (pass->model->ahead)
+    if (pass->model->fused)
         good(pass, zero_release(pass->z, unit, NULL));
     if (way == SAY_NONE)
         good(pass, zero_grad_none(pass->z, unit, NULL));
     else if (way != DO_NOTHING)
         good(pass, zero_grad_done(pass->z, unit, NULL));
-    if (!pass->model->ahead)
+    if (!pass->model->fused)
         good(pass, zero_release(pass->z, unit, NULL));
 }
 
@@ -492,7 +492,7 @@ static zero_step_args step_args(const struct synthetic *model, uint64_t step, ze
     return args;
 }
 
-static zero_result announce(struct pass *pass)
+static zero_result fuse(struct pass *pass)
 {
     zero_hyper hyper[SYNTHETIC_GROUPS];
     struct eng_fp_state saved;
@@ -516,8 +516,8 @@ zero_result synthetic_micro(zero_ctx *z, const struct synthetic *model, int32_t 
         return pass.result;
     forward(&pass, synthetic_input(pass.micro.step, pass.micro.index));
     give_metrics(&pass);
-    if (model->ahead && i == zero_micro_count(z) - 1 && !synthetic_passed(model, pass.micro.step))
-        good(&pass, announce(&pass));
+    if (model->fused && i == zero_micro_count(z) - 1 && !synthetic_passed(model, pass.micro.step))
+        good(&pass, fuse(&pass));
     if (pass.result == ZERO_OK)
         backward(&pass);
     return pass.result;
@@ -560,7 +560,7 @@ zero_result synthetic_step(zero_ctx *z, const struct synthetic *model, uint64_t 
     if (result == ZERO_OK && synthetic_passed(model, step))
         result = zero_skip_step(z);
     else if (result == ZERO_OK)
-        result = zero_step(z, model->ahead && step % 2 ? NULL : &args, NULL);
+        result = zero_step(z, model->fused && step % 2 ? NULL : &args, NULL);
     _mm_setcsr(environment);
     return result;
 }

@@ -84,7 +84,7 @@ struct synthetic {
     bool hostile;
     struct synthetic_fault faults[SYNTHETIC_FAULTS];
     bool unclipped; /**< other bits */
-    bool ahead;     /**< every step but those that are passed over is announced before its last
+    bool fused;     /**< every step but those that are passed over is fused before its last
                          backward; needs `unclipped` */
     enum synthetic_optimizer optimizer[SYNTHETIC_GROUPS];
     bool undecayed, other_decay; /**< no decay; L2 instead of decoupled, or the reverse */
@@ -151,7 +151,7 @@ float synthetic_round(zero_dtype dtype, float value);
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
 /** The fingerprint after 20 steps as hex, for a model's precision, number of micro-batches and
- * sum_group; the same whether tied or announced or not, and however a missing gradient is told;
+ * sum_group; the same whether tied or fused or not, and however a missing gradient is told;
  * besides, for what is absent, paused and not clipped. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 

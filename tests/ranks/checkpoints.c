@@ -47,7 +47,7 @@ static void delay_savers(void)
 /* ------------------------------------------------------------------ beside a save */
 
 /** What a program does while its checkpoint is being written. */
-enum change { STEPS, ANNOUNCED, WRITE, IMPORT, LOAD, FREEZE, BATCH, EVALUATE, CHANGES };
+enum change { STEPS, FUSED, WRITE, IMPORT, LOAD, FREEZE, BATCH, EVALUATE, CHANGES };
 
 struct moment {
     enum change change;
@@ -131,7 +131,7 @@ static bool save_beside(struct team_rank *rank, void *user)
     struct toy toy = toy_odd;
     uint8_t digest[16];
     zero_save_info info = {.struct_size = sizeof info};
-    toy.ahead = toy.unclipped = moment->change == ANNOUNCED;
+    toy.fused = toy.unclipped = moment->change == FUSED;
     rank->config.stage = moment->stage;
     rank->config.gather = moment->gather;
     if (!toy_open(rank, &toy))

@@ -162,10 +162,10 @@ static void describe(const struct job *job)
             job->world, job->stage, job->transport, job->gather,
             job->model.tied ? "tied" : "not tied", job->prefetch, job->grad_units, job->kernels,
             job->cpu_threads, (long long)job->persist, (long long)job->live_bytes,
-            job->model.ahead ? ", announced" : "",
-            job->model.hostile ? ", hostile environment" : "", job->borrow ? ", borrowed" : "",
-            job->own_gradient ? ", own gradients" : "", job->paranoid ? ", paranoid" : "",
-            job->verify_micro ? ", verified" : "", job->past_caches ? ", past the caches" : "",
+            job->model.fused ? ", fused" : "", job->model.hostile ? ", hostile environment" : "",
+            job->borrow ? ", borrowed" : "", job->own_gradient ? ", own gradients" : "",
+            job->paranoid ? ", paranoid" : "", job->verify_micro ? ", verified" : "",
+            job->past_caches ? ", past the caches" : "",
             job->params_in_files ? ", parameters in files" : "",
             job->sums_in_files ? ", sums in files" : "", job->io ? ", state in files by " : "",
             job->io ? job->io : "", (long long)job->tile_bytes, (long long)job->host_bytes);
@@ -242,9 +242,9 @@ static void take_turns(struct job *job, unsigned turn)
     job->borrow = job->stage < 3 && turn / 2 % 2;
     job->own_gradient = job->stage < 2 && turn / 4 % 2;
     job->model.hostile = turn / 7 % 2;
-    job->model.ahead = job->model.unclipped && turn % 3 != 0;
+    job->model.fused = job->model.unclipped && turn % 3 != 0;
     job->paranoid = (int)(turn / 2 % 3 == 0);
-    job->verify_micro = !job->model.ahead && turn % 5 == 2;
+    job->verify_micro = !job->model.fused && turn % 5 == 2;
     job->past_caches = turn / 6 % 2;
     job->io = turn / 4 % 3 == 1 ? engines[turn / 3 % 3] : NULL;
     // There must be some that do not persist, in no memory of the caller's or of all ranks.
@@ -403,8 +403,8 @@ static void parts_that_rest(void **state)
         sweep(&models[i], i % 2 ? "shm" : "threads");
 }
 
-// Steps that are announced, and some that are not; rounds that are full, and that are not.
-static void announced_steps(void **state)
+// Fused steps, and some that are not; rounds that are full, and that are not.
+static void fused_steps(void **state)
 {
     (void)state;
     static const struct synthetic models[] = {
@@ -449,14 +449,14 @@ static void precisions(void **state)
 
 /* ------------------------------------------------------------------ the matrix */
 
-enum dimension { OPTIMIZER, PRECISION, POLICY, STAGE, WORLD, AHEAD, GATHER, TRANSPORT, DIMENSIONS };
+enum dimension { OPTIMIZER, PRECISION, POLICY, STAGE, WORLD, FUSED, GATHER, TRANSPORT, DIMENSIONS };
 
 static const char *only; // the optimizer all of whose jobs are run
 
 static bool possible(const int *choice)
 {
-    const bool may_announce = choice[POLICY] == MATRIX_UNCLIPPED || choice[POLICY] == MATRIX_PASSES;
-    return (choice[AHEAD] == 0 || may_announce) && (choice[GATHER] == 0 || choice[STAGE] > 0);
+    const bool may_fuse = choice[POLICY] == MATRIX_UNCLIPPED || choice[POLICY] == MATRIX_PASSES;
+    return (choice[FUSED] == 0 || may_fuse) && (choice[GATHER] == 0 || choice[STAGE] > 0);
 }
 
 static const struct pairs matrix = {
@@ -479,9 +479,9 @@ static struct job matrix_job(const int *choice, unsigned turn, struct outcome *o
         .outcomes = outcomes,
     };
     take_turns(&job, turn);
-    job.model.ahead = choice[AHEAD];
-    if (job.model.ahead)
-        job.verify_micro = 0; // which steps that are announced can't have
+    job.model.fused = choice[FUSED];
+    if (job.model.fused)
+        job.verify_micro = 0; // which fused steps can't have
     return job;
 }
 
@@ -583,7 +583,7 @@ static int run_all(int argc, char **argv)
         cmocka_unit_test(mixed_threads),   cmocka_unit_test(f32_processes),
         cmocka_unit_test(mixed_processes), cmocka_unit_test(blocks_of_micro_batches),
         cmocka_unit_test(parts_that_rest), cmocka_unit_test(frozen_tensors),
-        cmocka_unit_test(announced_steps),
+        cmocka_unit_test(fused_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

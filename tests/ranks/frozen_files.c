@@ -35,7 +35,7 @@ static uint16_t before[RANKS][LOOKED][NUMEL];
 static struct temporary directory;
 
 struct job {
-    bool ahead;
+    bool fused;
     int group; // that is frozen
 };
 
@@ -76,7 +76,7 @@ static bool work(struct team_rank *rank, void *user)
                             .micro_batches = 2,
                             .dtype = ZERO_BF16,
                             .unclipped = true,
-                            .ahead = job->ahead};
+                            .fused = job->fused};
     if (!open_job(rank, &toy))
         return false;
     TEAM_OK(rank, zero_set_frozen(rank->z, job->group, 1));
@@ -95,7 +95,7 @@ static void what_does_not_train_stays(void **state)
 {
     (void)state;
     for (int turn = 0; turn < 8; turn++) {
-        struct job job = {.ahead = turn % 2, .group = turn / 4};
+        struct job job = {.fused = turn % 2, .group = turn / 4};
         const int world = 1 + turn / 2 % RANKS;
         assert_true(team_run(team_threads(world), world, work, &job));
     }

@@ -166,19 +166,19 @@ static void no_bit_depends_on_it(void **state)
     }
 }
 
-// A fixed scale goes with steps that are announced, whose policy is error.
-static void announced_steps_divide_it_away(void **state)
+// A fixed scale goes with fused steps, whose policy is error.
+static void fused_steps_divide_it_away(void **state)
 {
     (void)state;
     struct job off = job_of(ZERO_BF16, "off"), fixed = job_of(ZERO_BF16, "1024");
     off.toy.unclipped = fixed.toy.unclipped = true;
-    fixed.toy.ahead = true;
+    fixed.toy.fused = true;
     fixed.nonfinite = ZERO_NONFINITE_ERROR;
     fixed.sparse = true;
     assert_true(team_run("self", 1, trains, &off));
-    const struct outcome announced = same_everywhere(&fixed);
-    assert_memory_equal(announced.norm, off.outcomes[0].norm, sizeof announced.norm);
-    assert_memory_equal(announced.large, off.outcomes[0].large, sizeof announced.large);
+    const struct outcome fused = same_everywhere(&fixed);
+    assert_memory_equal(fused.norm, off.outcomes[0].norm, sizeof fused.norm);
+    assert_memory_equal(fused.large, off.outcomes[0].large, sizeof fused.large);
 }
 
 // Gradients so large that the program's own arithmetic overflows with the first scale.
@@ -377,25 +377,25 @@ static void a_program_may_skip(void **state)
         }
 }
 
-static bool skips_what_is_announced(struct team_rank *rank, void *user)
+static bool skips_what_is_fused(struct team_rank *rank, void *user)
 {
     struct job *job = user;
     configure(rank, job);
     if (!toy_open(rank, &job->toy) || !micro_batches(rank, &job->toy))
         return false;
     TEAM_CHECK(zero_skip_step(rank->z) == ZERO_E_STATE);
-    TEAM_CHECK(strstr(zero_last_error(rank->z), "zero_skip_step: step 1 is announced"));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "zero_skip_step: step 1 is a fused step"));
     TEAM_OK(rank, toy_update(rank, &job->toy));
     return true;
 }
 
-static void an_announced_step_is_not_skipped(void **state)
+static void a_fused_step_is_not_skipped(void **state)
 {
     (void)state;
     struct job job = job_of(ZERO_F32, "off");
-    job.toy.unclipped = job.toy.ahead = true;
+    job.toy.unclipped = job.toy.fused = true;
     for (job.stage = 0; job.stage <= 3; job.stage++)
-        assert_true(team_run("threads", 2, skips_what_is_announced, &job));
+        assert_true(team_run("threads", 2, skips_what_is_fused, &job));
 }
 
 static bool skips_alone(struct team_rank *rank, void *user)
@@ -578,14 +578,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_bit_depends_on_it),
-        cmocka_unit_test(announced_steps_divide_it_away),
+        cmocka_unit_test(fused_steps_divide_it_away),
         cmocka_unit_test(overflows_lower_it),
         cmocka_unit_test(a_scale_may_begin_at_its_floor),
         cmocka_unit_test(the_floor_is_an_error),
         cmocka_unit_test(too_many_skips_are_an_error),
         cmocka_unit_test(the_limit_is_100_or_none),
         cmocka_unit_test(a_program_may_skip),
-        cmocka_unit_test(an_announced_step_is_not_skipped),
+        cmocka_unit_test(a_fused_step_is_not_skipped),
         cmocka_unit_test(a_rank_may_not_skip_alone),
         cmocka_unit_test(every_change_is_logged),
         cmocka_unit_test(the_metrics_have_it),

@@ -33,7 +33,7 @@ struct job {
     uint64_t element;
     float first, gradient; // first value and gradient of that element
     int32_t steps;         // good ones; the next one is not
-    bool ahead, nvme, params_nvme, native, skips;
+    bool fused, nvme, params_nvme, native, skips;
     zero_decay decay;
     const char *message;
 };
@@ -140,7 +140,7 @@ static zero_result step(const struct team_rank *rank, const struct job *job, boo
     for (int32_t i = 0; i < zero_micro_count(rank->z); i++) {
         zero_micro micro = {.struct_size = sizeof micro};
         zero_result r = zero_micro_begin(rank->z, i, &micro);
-        if (!r && job->ahead && i == zero_micro_count(rank->z) - 1)
+        if (!r && job->fused && i == zero_micro_count(rank->z) - 1)
             r = zero_step_in_backward(rank->z, &args);
         if (r)
             return r;
@@ -296,7 +296,7 @@ static void a_square_overflows(void **state)
         job.message = i < 2 ? "moment 2 becomes inf in stacked, slice 1, element 4097"
                             : "moment 1 becomes inf in stacked, slice 1, element 4097";
         everywhere(&job, fails);
-        job.ahead = true;
+        job.fused = true;
         everywhere(&job, fails);
     }
 }
@@ -316,7 +316,7 @@ static void wherever_it_is(void **state)
     job.element = 39;
     job.message = "moment 2 becomes inf in bias, slice 0, element 39;";
     everywhere(&job, fails);
-    job.ahead = true;
+    job.fused = true;
     everywhere(&job, fails);
 }
 
@@ -379,10 +379,10 @@ static void f16_overflows(void **state)
                   "stacked, slice 1, element 4097";
     job.policy = ZERO_NONFINITE_SKIP;
     everywhere(&job, fails);
-    job.ahead = true;
+    job.fused = true;
     job.policy = ZERO_NONFINITE_ERROR;
     everywhere(&job, fails);
-    job.ahead = false;
+    job.fused = false;
     job.master = "none";
     job.message = "the weight becomes -inf in stacked, slice 1, element 4097";
     everywhere(&job, fails);
@@ -409,7 +409,7 @@ static void in_files(void **state)
     job.nvme = true;
     job.message = "moment 2 becomes inf in stacked, slice 1, element 4097";
     for (int i = 0; i < 3; i++) {
-        job.ahead = i == 1;
+        job.fused = i == 1;
         job.params_nvme = i == 2;
         everywhere(&job, fails);
     }

@@ -43,7 +43,7 @@ struct job {
     int64_t tile;   // bytes of one
     bool in_memory; // state is
     bool params;    // working copies are in files, too
-    bool announced; // the second update behind the save is
+    bool fused;     // the second update behind the save is
     bool skips;     // a step without an update comes between
     bool writes;    // values are written twice, instead of two updates
     bool half;      // the save is in the middle when the second update begins, not at its beginning
@@ -198,7 +198,7 @@ static struct watch *begin_watch(const struct team_rank *rank, const struct job 
     *watch =
         (struct watch){.tilefile = tier->tilefile, .training = tier->tiles.training, .gate = SHUT};
     watch->distance = AT_A_TIME + (size_t)(BLOCK_BYTES / job->tile);
-    if (job->announced && job->params) // groups go up, and down in each of them
+    if (job->fused && job->params) // groups go up, and down in each of them
         watch->distance += tier->tiles.in_group;
     watch->first_shut = job->half ? tier->tiles.training / 2 : 0;
     for (size_t tile = 0; tile < tier->tiles.count; tile++)
@@ -240,7 +240,7 @@ static bool begins_others(struct team_rank *rank)
 
 /* ------------------------------------------------------------------ a job */
 
-static struct toy toy_of(bool announced)
+static struct toy toy_of(bool fused)
 {
     return (struct toy){
         .tensors = tensors,
@@ -250,7 +250,7 @@ static struct toy toy_of(bool announced)
         .dtype = ZERO_BF16,
         .frozen = 1u << 1,
         .unclipped = true,
-        .ahead = announced,
+        .fused = fused,
     };
 }
 
@@ -318,7 +318,7 @@ static bool abort_it(struct team_rank *rank, const struct toy *toy, struct watch
 // opened nothing of it waits but what is written over.
 static bool second_change(struct team_rank *rank, const struct job *job, struct watch *watch)
 {
-    const struct toy toy = toy_of(job->announced);
+    const struct toy toy = toy_of(job->fused);
     if (watch && (job->half ? !await_the_gate(watch) : !begins_others(rank)))
         return false;
     if (!job->writes && !micros(rank, &toy))
@@ -425,7 +425,7 @@ static void run_all(int world, struct job job)
 {
     struct job plain = job;
     plain.in_memory = true;
-    plain.announced = false;
+    plain.fused = false;
     plain.ending = WELL;
     plain.durable = false;
     run(world, &plain);
@@ -472,14 +472,14 @@ static void an_update_follows_what_is_read(void **state)
         }
 }
 
-static void so_does_one_that_is_announced(void **state)
+static void so_does_one_that_is_fused(void **state)
 {
     (void)state;
     for (int number = 0; number < 6; number++)
         if (test_takes(number + number / 3))
             run_all(1 + number % 3, (struct job){.stage = 1 + number / 2,
                                                  .tile = 65536,
-                                                 .announced = true,
+                                                 .fused = true,
                                                  .params = number % 2,
                                                  .half = number > 2});
 }
@@ -505,7 +505,7 @@ static void nobody_waits_for_a_save_that_has_failed(void **state)
     for (int number = 0; number < 4; number++)
         run_all(1 + number / 2, (struct job){.stage = 2,
                                              .tile = 65536,
-                                             .announced = number % 2,
+                                             .fused = number % 2,
                                              .half = number > 1,
                                              .ending = FAILED});
 }
@@ -514,9 +514,9 @@ static void a_job_is_closed_in_the_middle(void **state)
 {
     (void)state;
     for (int world = 1; world <= 2; world++)
-        run_all(world,
-                (struct job){
-                    .stage = 2, .tile = 65536, .announced = true, .half = true, .ending = CLOSED});
+        run_all(
+            world,
+            (struct job){.stage = 2, .tile = 65536, .fused = true, .half = true, .ending = CLOSED});
 }
 
 // All steps that were ended are there, and no checkpoint.
@@ -536,7 +536,7 @@ static void a_job_is_aborted_in_the_middle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_update_follows_what_is_read),          TEST(so_does_one_that_is_announced),
+        TEST(an_update_follows_what_is_read),          TEST(so_does_one_that_is_fused),
         TEST(a_step_without_an_update_is_none),        TEST(values_that_are_written_wait_too),
         TEST(nobody_waits_for_a_save_that_has_failed), TEST(a_job_is_closed_in_the_middle),
         TEST(a_job_is_aborted_in_the_middle),

@@ -192,13 +192,13 @@ static bool backward_unit(struct team_rank *rank, const struct toy *toy, zero_un
     TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
     if (way == HAND_OVER && !add_gradients(rank, toy, unit, micro))
         return false;
-    if (toy->ahead)
+    if (toy->fused)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     if (way == HAND_OVER)
         TEAM_OK(rank, zero_grad_done(rank->z, unit, NULL));
     if (way == SAY_NONE)
         TEAM_OK(rank, zero_grad_none(rank->z, unit, NULL));
-    if (!toy->ahead)
+    if (!toy->fused)
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     return true;
 }
@@ -216,8 +216,8 @@ bool toy_micro(struct team_rank *rank, const struct toy *toy, int i, const zero_
         sums[unit] = toy_unit_sum(rank, toy, unit);
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
-    if (toy->ahead && i == zero_micro_count(rank->z) - 1)
-        TEAM_OK(rank, toy_announce(rank, toy));
+    if (toy->fused && i == zero_micro_count(rank->z) - 1)
+        TEAM_OK(rank, toy_fuse(rank, toy));
     for (int u = 0; u < units; u++)
         if (!backward_unit(rank, toy, backward ? backward[u] : units - 1 - u, &micro))
             return false;
@@ -249,7 +249,7 @@ zero_result toy_update(const struct team_rank *rank, const struct toy *toy)
     return toy_update_on(rank, toy, NULL);
 }
 
-zero_result toy_announce(const struct team_rank *rank, const struct toy *toy)
+zero_result toy_fuse(const struct team_rank *rank, const struct toy *toy)
 {
     const zero_step_args args = step_args(toy);
     return zero_step_in_backward(rank->z, &args);

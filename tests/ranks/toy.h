@@ -33,7 +33,7 @@ struct toy {
     bool absent;     /**< some micro-batches have no gradient of some units, and say so */
     bool raw;        /**< gradients overwrite what their buffer holds, instead of adding to it */
     bool unclipped;
-    bool ahead;           /**< announces its steps; needs `unclipped` */
+    bool fused;           /**< fuses its steps; needs `unclipped` */
     void **borrow, **own; /**< the caller's working copy and gradient of each tensor; NULL: none */
 };
 
@@ -65,7 +65,7 @@ zero_result toy_update(const struct team_rank *rank, const struct toy *toy);
 zero_result toy_update_on(const struct team_rank *rank, const struct toy *toy, zero_stream stream);
 
 /** zero_step_in_backward() with the same. */
-zero_result toy_announce(const struct team_rank *rank, const struct toy *toy);
+zero_result toy_fuse(const struct team_rank *rank, const struct toy *toy);
 
 /** Whole steps in the usual order. */
 bool toy_train(struct team_rank *rank, const struct toy *toy, int steps);

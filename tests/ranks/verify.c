@@ -191,7 +191,7 @@ static void what_a_gradient_depends_on_is_found(void **state)
             }
 }
 
-static bool announce(struct team_rank *rank, void *user)
+static bool fuse(struct team_rank *rank, void *user)
 {
     if (!open_job(rank, user))
         return false;
@@ -205,12 +205,12 @@ static bool announce(struct team_rank *rank, void *user)
     return true;
 }
 
-static void steps_are_not_announced(void **state)
+static void steps_are_not_fused(void **state)
 {
     (void)state;
     struct job job = {.toy = toy_odd, .verifies = true};
     job.toy.micro_batches = 1;
-    assert_true(team_run("self", 1, announce, &job));
+    assert_true(team_run("self", 1, fuse, &job));
 }
 
 /* ------------------------------------------------------------------ between steps */
@@ -425,7 +425,7 @@ int main(void)
         cmocka_unit_test(a_right_program_has_the_same_bits),
         cmocka_unit_test(what_is_frozen_after_a_skip_is_not_compared),
         cmocka_unit_test(what_a_gradient_depends_on_is_found),
-        cmocka_unit_test(steps_are_not_announced),
+        cmocka_unit_test(steps_are_not_fused),
         cmocka_unit_test(steps_end_in_every_way),
         cmocka_unit_test(what_is_not_compared),
     };

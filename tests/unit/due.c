@@ -1,4 +1,4 @@
-/** The order of tiles in an announced step. */
+/** The order of tiles in a fused step. */
 #include "zero/store/tile_order.h"
 
 #include <setjmp.h>

@@ -60,7 +60,7 @@ struct eng_section_io {
     bool reduce_started;
     bool publish_pending;
     bool sums;           /**< its updates can add contributions up themselves */
-    bool ahead;          /**< the reduction under way, or complete, updates too */
+    bool fused;          /**< the reduction under way, or complete, updates too */
     size_t next_segment; /**< that it updates next */
 };
 
@@ -255,8 +255,8 @@ struct eng_micro {
 struct eng_stepping {
     struct eng_outcome outcome;
     unsigned char *verdict_mine, *verdict_all;
-    zero_hyper *hyper;        /**< of the last step, one a group */
-    zero_step_args announced; /**< by zero_step_in_backward(); struct_size 0: nothing */
+    zero_hyper *hyper;    /**< of the last step, one a group */
+    zero_step_args fused; /**< by zero_step_in_backward(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
     struct eng_scale scale;

@@ -25,9 +25,9 @@ bool eng_frozen(const zero_ctx *z, zero_param param)
     return p->frozen || z->model.groups[p->group].frozen;
 }
 
-bool eng_ahead_closed(const zero_ctx *z, zero_unit unit)
+bool eng_fused_closed(const zero_ctx *z, zero_unit unit)
 {
-    return eng_announced(z) && z->units[unit].grad_handed;
+    return eng_fused(z) && z->units[unit].grad_handed;
 }
 
 static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)

@@ -20,15 +20,15 @@ int eng_contributors(const zero_ctx *z, int round);
 /** Whether a tensor is not updated at present. */
 bool eng_frozen(const zero_ctx *z, zero_param param);
 
-/** Whether the step under way is announced: its update runs in backward. */
-static inline bool eng_announced(const zero_ctx *z)
+/** Whether the step under way is fused: its update runs in backward. */
+static inline bool eng_fused(const zero_ctx *z)
 {
-    return z->stepping.announced.struct_size != 0;
+    return z->stepping.fused.struct_size != 0;
 }
 
 /** Whether a unit's values may be overwritten from now on, until the step ends: its gradient was
- * handed over in a step that is announced. */
-bool eng_ahead_closed(const zero_ctx *z, zero_unit unit);
+ * handed over in a fused step. */
+bool eng_fused_closed(const zero_ctx *z, zero_unit unit);
 
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);

@@ -63,7 +63,7 @@ enum device_piece {
 /** A step whose verdict is under way. */
 struct device_step {
     double max_norm, lr;
-    bool ahead;   /**< a part of its update was made before */
+    bool fused;   /**< a part of its update was made before */
     void *judged; /**< event behind its record's way to the host */
     struct eng_device_record *record;
 };
@@ -91,7 +91,7 @@ struct device_state {
     bool sole;     /**< they have gradients instead of sums: device_sole() */
     bool roomy;    /**< device_gradients_fit() */
     bool squared;  /**< the step's squares are in the ballot */
-    bool ahead;    /**< it is announced, and updated from the first gradient on */
+    bool fused;    /**< it is fused, and updated from the first gradient on */
     bool by_units; /**< the last update was one of unit after unit */
     bool unproved; /**< of an update it is not known here whether what it has stored is finite */
     size_t key_count;
@@ -182,13 +182,13 @@ zero_result device_value(zero_ctx *z, float *to, const float *from);
 
 /** The same of a micro-batch of a step. */
 zero_result device_step_value(zero_ctx *z, int metric, const float *value);
-/** Updates some of device_runs(), if the verdict lets them; in a step that is announced, before it,
+/** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
  * those whose sums are finite. */
 zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
                                struct base_error *error);
-/** Updates what may be in a step that is announced, behind a unit's sums and all that reads its
+/** Updates what may be in a fused step, behind a unit's sums and all that reads its
  * working copy. */
-zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error);
+zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
 
 /* ---- device_peers.c: with several ranks */
 
@@ -314,7 +314,7 @@ void device_tiles_turn(const zero_ctx *z, bool persistent);
 zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);
 /** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
  * the last one of. */
-zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error);
+zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error);
 /** Whether an address of state is the device's, where some is the host's. */
 bool device_has(const zero_ctx *z, const void *address);
 /** Waits until what passes is in memory of the host; or a stream does. */

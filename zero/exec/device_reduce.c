@@ -282,6 +282,6 @@ zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
     if (!r)
         r = d->ops->event_record(d->taken[slot], travels ? d->own : d->stream, &error);
     if (!r)
-        r = device_update_ahead(z, unit, &error);
+        r = device_update_fused(z, unit, &error);
     return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }

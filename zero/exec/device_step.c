@@ -126,8 +126,8 @@ static struct eng_device_course course_of(const zero_ctx *z)
     };
 }
 
-/** The verdict on a step; if it is only `announced`, what it is updated with until then. */
-static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool announced,
+/** The verdict on a step; if it is only `fused`, what it is updated with until then. */
+static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool fused,
                          struct base_error *error)
 {
     const struct eng_device *d = z->device;
@@ -140,7 +140,7 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool ann
         .course = device_piece(d, DEVICE_COURSE),
         .given = course_of(z),
         .known = d->state->open == 0,
-        .announced = announced,
+        .fused = fused,
         .scale = args->scale,
         .max_norm = args->max_norm,
         .most = z->config.nonfinite == ZERO_NONFINITE_SKIP ? eng_norm_most(z) : INFINITY,
@@ -186,26 +186,26 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
         .keys = device_piece(d, DEVICE_KEYS),
         .gate = device_piece(d, DEVICE_GATE),
         .wrong = device_piece(d, DEVICE_WRONG),
-        .finite_only = d->state->ahead,
+        .finite_only = d->state->fused,
     };
     if (count == 0)
         return ZERO_OK;
     return d->kernels->update(d->kernel_state, &work, d->own, error);
 }
 
-zero_result device_update_ahead(zero_ctx *z, zero_unit unit, struct base_error *error)
+zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const size_t *runs = d->state->section_runs;
     zero_result r = ZERO_OK;
-    if (!d->state->ahead)
+    if (!d->state->fused)
         return ZERO_OK;
     r = d->ops->event_wait(d->read[unit], d->own, error);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
-        z->io[s].ahead = z->io[s].trains && eng_ahead_early(z, s);
-        if (z->io[s].ahead)
-            r = d->state->tiles ? device_tiles_ahead(z, s, error)
+        z->io[s].fused = z->io[s].trains && eng_fused_early(z, s);
+        if (z->io[s].fused)
+            r = d->state->tiles ? device_tiles_fused(z, s, error)
                                 : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
     }
     return r;
@@ -230,7 +230,7 @@ static zero_result update_section(const zero_ctx *z, size_t s, struct base_error
         return ZERO_OK;
     if (state->tiles)
         return device_tiles_section(z, s, error);
-    return z->io[s].ahead ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+    return z->io[s].fused ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
 }
 
 /** Who waits for the unit of a section, or for what persists, waits for no more than this. */
@@ -261,7 +261,7 @@ static zero_result update_sections(zero_ctx *z)
         }
     }
     for (size_t s = 0; s < z->layout.section_count; s++)
-        z->io[s].ahead = false;
+        z->io[s].fused = false;
     if (!r && d->ops->event_record(d->shown, d->own, &error))
         return device_failed(z, &error, "an update");
     return r;
@@ -284,13 +284,13 @@ static zero_result update_all(zero_ctx *z)
 }
 
 /** What takes its time beside the device's own memory, to pass through or to reach other ranks, is
- * waited for unit by unit. An announced step has begun with the last one, and leaves little. */
-static zero_result update(zero_ctx *z, bool ahead)
+ * waited for unit by unit. A fused step has begun with the last one, and leaves little. */
+static zero_result update(zero_ctx *z, bool fused)
 {
     struct device_state *state = z->device->state;
-    state->by_units = !ahead && (state->tiles || (state->peers && z->config.stage > 0));
+    state->by_units = !fused && (state->tiles || (state->peers && z->config.stage > 0));
     z->publication.version++;
-    return ahead || state->by_units ? update_sections(z) : update_all(z);
+    return fused || state->by_units ? update_sections(z) : update_all(z);
 }
 
 zero_result eng_device_begin(zero_ctx *z)
@@ -307,16 +307,16 @@ zero_result eng_device_begin(zero_ctx *z)
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }
 
-zero_result eng_device_announce(zero_ctx *z)
+zero_result eng_device_fuse(zero_ctx *z)
 {
     struct base_error error = {0};
-    if (!eng_ahead_possible(z))
+    if (!eng_fused_possible(z))
         return ZERO_OK;
     zero_result r = prepare(z, &error);
     if (!r)
-        r = judge(z, &z->stepping.announced, true, &error);
-    z->device->state->ahead = !r;
-    return r ? device_failed(z, &error, "announcing a step") : ZERO_OK;
+        r = judge(z, &z->stepping.fused, true, &error);
+    z->device->state->fused = !r;
+    return r ? device_failed(z, &error, "fusing a step") : ZERO_OK;
 }
 
 zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
@@ -327,9 +327,9 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
     zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS - 1);
     if (r)
         return r;
-    step->ahead = state->ahead;
-    state->ahead = false;
-    r = step->ahead ? ZERO_OK : prepare(z, &error);
+    step->fused = state->fused;
+    state->fused = false;
+    r = step->fused ? ZERO_OK : prepare(z, &error);
     if (!r)
         r = add_squares(z, &error);
     if (!r && state->peers)
@@ -344,7 +344,7 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
         r = wait_for_readers(z, &error);
     if (r)
         return device_failed(z, &error, "a step");
-    r = z->tier ? ZERO_OK : update(z, step->ahead);
+    r = z->tier ? ZERO_OK : update(z, step->fused);
     if (r)
         return r;
     state->squared = false;
@@ -411,12 +411,12 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
     if (known)
         return known;
     eng_step_record(z, number, &verdict, step->max_norm);
-    // Nothing has been updated since, on any rank, but what was announced.
+    // Nothing has been updated since, on any rank, but what a fused step updated.
     if (wrong.param != UINT64_MAX)
-        return eng_outcome_fail(z, &wrong, step->ahead ? number : number - 1, true);
+        return eng_outcome_fail(z, &wrong, step->fused ? number : number - 1, true);
     if (!verdict.finite) {
         eng_grad_doubt(z);
-        const zero_result r = eng_policy_nonfinite(z, step->ahead);
+        const zero_result r = eng_policy_nonfinite(z, step->fused);
         if (r)
             return r;
     } else {

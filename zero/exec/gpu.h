@@ -38,7 +38,7 @@ void eng_device_take_stream(zero_ctx *z, zero_stream stream);
 zero_result eng_device_show(zero_ctx *z, zero_unit unit);
 /** The same of all that persists; what else is current begins to be copied there. */
 zero_result eng_device_renew(zero_ctx *z);
-/** With state of the host: begins to copy a section's values of the step that is announced, which
+/** With state of the host: begins to copy a section's values of the fused step, which
  * are all here, unless they are gathered first. */
 zero_result eng_device_renew_early(zero_ctx *z, size_t section);
 /** With state on the device: waits for what the stream of the call has been given. */
@@ -165,8 +165,8 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot);
 
 /** A step begins. */
 zero_result eng_device_begin(zero_ctx *z);
-/** It is announced: what may be is updated with each gradient from now on. */
-zero_result eng_device_announce(zero_ctx *z);
+/** It is fused: what may be is updated with each gradient from now on. */
+zero_result eng_device_fuse(zero_ctx *z);
 /** Queues its verdict and the rest of its update; with state in files the verdict only. */
 zero_result eng_device_step(zero_ctx *z, const zero_step_args *args);
 /** Takes in what is known of the verdicts under way, and waits until at most `open` of them are

@@ -155,7 +155,7 @@ struct eng_device_record {
  * those the host has prepared what they are if update `first_update` is the next one, the one
  * behind that, and so on, without the gradient scale.
  *
- * With `announced` it is taken for granted that the step is finite, which is judged later: gate,
+ * With `fused` it is taken for granted that the step is finite, which is judged later: gate,
  * scalars and keys become those of its update, and nothing else is read of it or changes.
  */
 struct eng_device_judgement {
@@ -163,7 +163,7 @@ struct eng_device_judgement {
     size_t ranks;
     struct eng_device_course *course;
     struct eng_device_course given; /**< if `known`: what the course is so far */
-    bool known, announced;
+    bool known, fused;
     double scale, max_norm; /**< of the step's arguments; max_norm 0: none */
     double most; /**< of the norm of a clipped gradient: a step with more counts as not finite */
     const uint64_t *wrong;

@@ -69,14 +69,14 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     if (all_finite(j))
         norm = __dmul_rn(__dsqrt_rn(rounded_sum(j)), fabs(scale));
     bool finite = norm <= 0x1.fffffffffffffp1023;
-    if ((finite || j->announced) && j->max_norm > 0)
+    if ((finite || j->fused) && j->max_norm > 0)
         clip = __ddiv_rn(j->max_norm, __dadd_rn(norm, 1e-6));
-    finite = j->announced || (finite && eng_gradient_fits(norm, clip < 1 ? clip : 1, j->most));
+    finite = j->fused || (finite && eng_gradient_fits(norm, clip < 1 ? clip : 1, j->most));
     decision->which = course.updates + 1 - j->first_update;
     decision->gradient_scale = __double2float_rn(__dmul_rn(scale, clip < 1 ? clip : 1));
     decision->updates = finite && !course.halted;
     *j->gate = decision->updates;
-    if (j->announced)
+    if (j->fused)
         return;
     if (decision->updates) {
         course.updates++;
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     }
     for (size_t k = threadIdx.x; decision.updates && k < j.key_count; k += blockDim.x)
         j.keys[k] = j.prepared_keys[decision.which * j.key_count + k];
-    if (j.announced)
+    if (j.fused)
         return;
     for (size_t s = threadIdx.x; s < j.bad_count; s += blockDim.x) {
         j.blamed[s] = j.bad[s];

@@ -63,10 +63,10 @@ static bool takes_time(const zero_ctx *z, zero_unit unit)
 static zero_result gather(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
-    if (eng_ahead_closed(z, unit))
+    if (eng_fused_closed(z, unit))
         return eng_fail(z, ZERO_E_STATE,
                         "gather of unit %d (%s), whose gradient was handed over in a step that is "
-                        "announced",
+                        "fused",
                         unit, u->name);
     z->gathers.seen++;
     const bool timed = takes_time(z, unit);

@@ -21,7 +21,7 @@ static zero_result start(zero_ctx *z, int *there)
         if (current && *there == ahead)
             ++*there;
         ahead++;
-        if (current || eng_ahead_closed(z, unit))
+        if (current || eng_fused_closed(z, unit))
             continue;
         int slot;
         zero_result r = eng_slot_choose(z, unit, true, &slot);

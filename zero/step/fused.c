@@ -1,4 +1,4 @@
-// A step that is announced before its gradients are complete: what reduces them updates, too, tile
+// A fused step, begun before its gradients are complete: what reduces them updates, too, tile
 // by tile, while the sums are in cache; with state in a file who hands them over does, as soon as a
 // tile's sums are complete (tier/update.c). Weights change while ranks still compute: those of a
 // unit when every rank has handed its gradient over and so reads them no more.
@@ -19,9 +19,9 @@
 static void keep(zero_ctx *z, const zero_step_args *args)
 {
     eng_step_keep(z, args);
-    z->stepping.announced = *args;
-    z->stepping.announced.hyper = z->stepping.hyper;
-    z->stepping.announced.hyper_stride = sizeof *z->stepping.hyper;
+    z->stepping.fused = *args;
+    z->stepping.fused.hyper = z->stepping.hyper;
+    z->stepping.fused.hyper_stride = sizeof *z->stepping.hyper;
 }
 
 /** What an update before the verdict rules out. */
@@ -43,8 +43,8 @@ static zero_result check_policy(zero_ctx *z, const zero_step_args *args)
 /** The last micro-batch has begun and handed over nothing. */
 static zero_result check_window(zero_ctx *z)
 {
-    if (eng_announced(z))
-        return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward: step %llu is announced already",
+    if (eng_fused(z))
+        return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward: step %llu is a fused step already",
                         (unsigned long long)z->step + 1);
     if (z->evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward inside an evaluation");
@@ -65,7 +65,7 @@ static zero_result check_window(zero_ctx *z)
     return ZERO_OK;
 }
 
-static zero_result announce(zero_ctx *z, const zero_step_args *user)
+static zero_result fuse(zero_ctx *z, const zero_step_args *user)
 {
     zero_step_args args;
     zero_result r = eng_step_args(z, "zero_step_in_backward", user, &args);
@@ -78,9 +78,9 @@ static zero_result announce(zero_ctx *z, const zero_step_args *user)
     eng_before_overwrite(z); // from now on weights change before zero_step()
     keep(z, &args);
     if (eng_state_on_device(z))
-        return eng_device_announce(z);
+        return eng_device_fuse(z);
     eng_step_prepare(z, args.scale / z->stepping.scale.value);
-    eng_tier_announce(z);
+    eng_tier_fuse(z);
     return ZERO_OK;
 }
 
@@ -90,7 +90,7 @@ zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args)
         return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_in_backward");
     if (!r)
-        r = announce(z, args);
+        r = fuse(z, args);
     return eng_leave(z, r);
 }
 
@@ -99,9 +99,9 @@ static bool same_hyper(const zero_hyper *a, const zero_hyper *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
+zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
 {
-    *args = z->stepping.announced;
+    *args = z->stepping.fused;
     if (!user)
         return ZERO_OK;
     zero_step_args again;
@@ -117,12 +117,12 @@ zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
     return ZERO_OK;
 }
 
-zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
+zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
     if (u->holds > 0)
         return eng_fail(z, ZERO_E_STATE,
-                        "gradient of unit %d (%s) handed over in a step that is announced, but the "
+                        "gradient of unit %d (%s) handed over in a fused step, but the "
                         "unit is gathered: release it first",
                         unit, u->name);
     // From its owners' memory, which they may write when this rank has handed over.
@@ -130,7 +130,7 @@ zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit)
     return r ? r : eng_publish_wait(z, unit);
 }
 
-bool eng_ahead_possible(const zero_ctx *z)
+bool eng_fused_possible(const zero_ctx *z)
 {
     // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what
     // passes from a file through a device waits for zero_step().
@@ -138,17 +138,17 @@ bool eng_ahead_possible(const zero_ctx *z)
            !(z->tier && eng_state_on_device(z));
 }
 
-bool eng_ahead_early(const zero_ctx *z, size_t section)
+bool eng_fused_early(const zero_ctx *z, size_t section)
 {
     // So does what may be read at any time.
-    return eng_announced(z) && !z->layout.sections[section].persistent && eng_ahead_possible(z);
+    return eng_fused(z) && !z->layout.sections[section].persistent && eng_fused_possible(z);
 }
 
-bool eng_ahead_begin(zero_ctx *z, size_t section)
+bool eng_fused_begin(zero_ctx *z, size_t section)
 {
     z->io[section].next_segment = z->update.section_segments[section];
     // Tiles are updated as a whole, when all sums of theirs are complete.
-    return !z->tier && eng_ahead_early(z, section);
+    return !z->tier && eng_fused_early(z, section);
 }
 
 /** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
@@ -169,7 +169,7 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
     return true;
 }
 
-bool eng_ahead_hopeless(const zero_ctx *z)
+bool eng_fused_hopeless(const zero_ctx *z)
 {
     return z->gradients.bad.micro != UINT64_MAX || z->gradients.squares_overflow;
 }
@@ -180,11 +180,11 @@ static size_t run_begin(const struct eng_section_io *io)
     return io->z->placement.sections[io->section].own_first * ENG_GRANULE;
 }
 
-void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
+void eng_fused_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
 {
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (eng_ahead_hopeless(io->z))
+    if (eng_fused_hopeless(io->z))
         return;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         part.gradient = sum + (part.first - begin);
@@ -192,12 +192,12 @@ void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const
     }
 }
 
-size_t eng_ahead_take(void *user, size_t first, size_t count, const struct coll_contributions *from)
+size_t eng_fused_take(void *user, size_t first, size_t count, const struct coll_contributions *from)
 {
     struct eng_section_io *io = user;
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (eng_ahead_hopeless(io->z))
+    if (eng_fused_hopeless(io->z))
         return 0;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         const size_t offset = part.first - begin;

@@ -1,5 +1,5 @@
 /**
- * zero/step/fused.h: the fused update: a step that is announced is updated while its sums are in
+ * zero/step/fused.h: the fused update: a fused step is updated while its sums are in
  * the cache.
  */
 #ifndef ZERO_STEP_FUSED_H
@@ -7,26 +7,26 @@
 
 #include "zero/core/context.h"
 
-/** The arguments of the step that was announced; user's, if given, must be the same:
+/** The arguments of the fused step; user's, if given, must be the same:
  * ZERO_E_INVALID. */
-zero_result eng_ahead_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args);
-/** Before a unit's gradient is handed over in an announced step: refuses if the unit is gathered,
+zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args);
+/** Before a unit's gradient is handed over in a fused step: refuses if the unit is gathered,
  * and completes all this rank reads of others. */
-zero_result eng_ahead_hand_over(zero_ctx *z, zero_unit unit);
-/** Whether anything of an announced step may be updated before zero_step(); the same on all ranks.
+zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit);
+/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks.
  */
-bool eng_ahead_possible(const zero_ctx *z);
-/** Whether a section of an announced step may be updated before zero_step(), as soon as all ranks
+bool eng_fused_possible(const zero_ctx *z);
+/** Whether a section of a fused step may be updated before zero_step(), as soon as all ranks
  * have handed it over. The same on all ranks. */
-bool eng_ahead_early(const zero_ctx *z, size_t section);
+bool eng_fused_early(const zero_ctx *z, size_t section);
 /** Whether its update belongs to its last reduction, which is about to start. */
-bool eng_ahead_begin(zero_ctx *z, size_t section);
+bool eng_fused_begin(zero_ctx *z, size_t section);
 /** Whether the step fails for what was seen: at least no weight becomes a NaN. */
-bool eng_ahead_hopeless(const zero_ctx *z);
+bool eng_fused_hopeless(const zero_ctx *z);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
-void eng_ahead_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
+void eng_fused_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
 /** The same for contributions: a coll_take_fn whose user is the section's eng_section_io. */
-size_t eng_ahead_take(void *user, size_t first, size_t count,
+size_t eng_fused_take(void *user, size_t first, size_t count,
                       const struct coll_contributions *from);
 
 #endif

@@ -242,7 +242,7 @@ static void found_nonfinite(void *user, int contributor, size_t element)
 static void update_tile(void *user, size_t first, size_t count, const void *tile)
 {
     sum_tile(user, first, count, tile);
-    eng_ahead_tile(user, first, count, tile);
+    eng_fused_tile(user, first, count, tile);
 }
 
 /** Rounds a section's gradient, padding included, to the type in which it travels. */
@@ -268,27 +268,27 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     io->round = z->micro.index;
     const bool last = z->micro.index == z->micro.count - 1,
                store = z->micro.index == 0 || z->config.native;
-    io->ahead = eng_ahead_begin(z, s);
+    io->fused = eng_fused_begin(z, s);
     const bool again = eng_adds_again(z, s);
     const struct coll_reduce_scatter op = {
         .source = z->memory.grads + grad_bytes + place->comm_offset,
         .dtype = place->comm_dtype,
         .spans = section->elements,
-        .accumulator = (io->ahead && store) || again
+        .accumulator = (io->fused && store) || again
                            ? NULL
                            : eng_own_sums(z, s, section->elements[z->config.rank].offset),
         .contributors = eng_contributors(z, z->micro.index),
-        .together = eng_ahead_early(z, s),
+        .together = eng_fused_early(z, s),
         .store = store,
         .sum_group = (uint32_t)z->config.sum_group,
         .first = (uint64_t)z->micro.index * (uint64_t)z->config.world,
         .last = last,
         .block = eng_own_blocks(z, s),
-        .tile = io->ahead ? update_tile
+        .tile = io->fused ? update_tile
                 : last    ? sum_tile
                           : NULL,
         .take = again                   ? square_tile
-                : io->ahead && io->sums ? eng_ahead_take
+                : io->fused && io->sums ? eng_fused_take
                                         : NULL,
         .nonfinite = found_nonfinite,
         .user = io,
@@ -335,7 +335,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     if (!r)
         eng_tier_sums_progress(z);
     if (!r)
-        r = eng_tier_update_ahead(z);
+        r = eng_tier_update_fused(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     return r ? r : eng_prefetch_aside(z);
 }
@@ -369,8 +369,8 @@ static zero_result renew(zero_ctx *z, zero_unit unit)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        if (z->io[s].ahead && z->config.world == 1 && coll_complete(&z->io[s].reduce) &&
-            !eng_ahead_hopeless(z))
+        if (z->io[s].fused && z->config.world == 1 && coll_complete(&z->io[s].reduce) &&
+            !eng_fused_hopeless(z))
             r = eng_device_renew_early(z, s);
     return r;
 }
@@ -397,7 +397,7 @@ zero_result eng_grad_flush(zero_ctx *z)
 }
 
 /** Copies the gradient from the device, and sends off the one before meanwhile, which updates it in
- * a step that is announced: so ranks start reductions at the same places, whenever copies are done.
+ * a fused step: so ranks start reductions at the same places, whenever copies are done.
  */
 static zero_result bring_down(zero_ctx *z, zero_unit unit)
 {
@@ -455,7 +455,7 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
     if (!z->units[unit].grad_open)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) handed over, but it is not open",
                         unit, z->units[unit].name);
-    const zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    const zero_result r = eng_fused(z) ? eng_fused_hand_over(z, unit) : ZERO_OK;
     if (r)
         return r;
     eng_take_gradients(z, unit);
@@ -465,7 +465,7 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
 /** Zeros: what was opened, with nothing added. */
 static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 {
-    zero_result r = eng_announced(z) ? eng_ahead_hand_over(z, unit) : ZERO_OK;
+    zero_result r = eng_fused(z) ? eng_fused_hand_over(z, unit) : ZERO_OK;
     if (!r)
         r = open_gradient(z, unit, FOR_NONE);
     return r ? r : close_gradient(z, unit);

@@ -87,14 +87,14 @@ static void describe(const zero_ctx *z, char *text, size_t size)
                  bad->bad_rank);
 }
 
-zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead)
+zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
 {
     char text[448];
     const unsigned long long step = z->stepping.result.step;
     describe(z, text, sizeof text);
     if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
-                               ahead ? "; a part of the announced update is made" : "");
+                               fused ? "; a part of the fused update is made" : "");
     if (z->config.skip_limit > 0 && z->stepping.result.skips > (uint64_t)z->config.skip_limit)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,

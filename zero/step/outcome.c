@@ -154,7 +154,7 @@ static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper,
 
 bool eng_outcome_large(const zero_ctx *z)
 {
-    // In an announced step a part of the update is made by now.
+    // In a fused step a part of the update is made by now.
     return z->stepping.outcome.large || z->stepping.outcome.small != z->publication.version;
 }
 

@@ -40,7 +40,7 @@ double *eng_verdict_metrics(const zero_ctx *z)
 /** A motion in its own words, which are exchanged only if they are not the same. */
 struct words {
     char call[24];
-    uint64_t announced;
+    uint64_t fused;
     double scale, max_norm;
     uint64_t metrics; /**< hash of their names */
 };
@@ -48,7 +48,7 @@ struct words {
 static struct words words_of(const zero_ctx *z, const struct eng_motion *motion)
 {
     struct words words = {
-        .announced = motion->final && eng_announced(z),
+        .fused = motion->final && eng_fused(z),
         .scale = motion->args->scale,
         .max_norm = motion->args->max_norm,
         .metrics = motion->final ? eng_metric_hash(z, 0) : 0,
@@ -112,8 +112,8 @@ static void tell(const zero_ctx *z, const unsigned char *mine, const unsigned ch
     memcpy(&b, theirs, sizeof b);
     if (strcmp(a.call, b.call) != 0)
         snprintf(text, size, "%s and %s", a.call, b.call);
-    else if (a.announced != b.announced)
-        snprintf(text, size, "only one of them announced it");
+    else if (a.fused != b.fused)
+        snprintf(text, size, "only one of them called zero_step_in_backward");
     else if (differ(a.scale, b.scale))
         tell_values(text, size, "scale", a.scale, b.scale);
     else if (differ(a.max_norm, b.max_norm))

@@ -42,9 +42,9 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
  * contradict each other, or that nothing would come of. */
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
                                struct eng_scale *scale, struct base_error *error);
-/** The step of z->stepping.result is not finite: an error that is fatal, or a skip; ahead: a part
+/** The step of z->stepping.result is not finite: an error that is fatal, or a skip; fused: a part
  * of its update may be made. */
-zero_result eng_policy_nonfinite(zero_ctx *z, bool ahead);
+zero_result eng_policy_nonfinite(zero_ctx *z, bool fused);
 /** It is, and its update follows. */
 void eng_policy_clean(zero_ctx *z);
 

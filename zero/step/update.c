@@ -339,9 +339,9 @@ static zero_result update_memory(zero_ctx *z)
             if (z->layout.sections[s].persistent != (pass == 0) || !z->io[s].trains)
                 continue;
             const size_t first = z->update.section_segments[s];
-            if (!z->io[s].ahead)
+            if (!z->io[s].fused)
                 eng_update_range(z, s, first, z->update.section_segments[s + 1] - first);
-            z->io[s].ahead = false;
+            z->io[s].fused = false;
             if (!r)
                 r = eng_publish_start(z, s);
         }

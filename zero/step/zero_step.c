@@ -147,7 +147,7 @@ static bool is_too_large(const zero_ctx *z)
 
 static zero_result update(zero_ctx *z, double scale, bool large)
 {
-    if (!eng_announced(z))
+    if (!eng_fused(z))
         eng_step_prepare(z, scale * z->stepping.result.clip);
     z->updates++;
     eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip, large);
@@ -182,7 +182,7 @@ static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
     }
     if (!verdict.finite) {
         eng_grad_doubt(z);
-        r = eng_policy_nonfinite(z, eng_announced(z) && eng_ahead_possible(z));
+        r = eng_policy_nonfinite(z, eng_fused(z) && eng_fused_possible(z));
     }
     if (r)
         return r;
@@ -234,8 +234,8 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     zero_step_args args = {.struct_size = sizeof args};
-    zero_result r = eng_announced(z) ? eng_ahead_args(z, user, &args)
-                                     : eng_step_args(z, "zero_step", user, &args);
+    zero_result r =
+        eng_fused(z) ? eng_fused_args(z, user, &args) : eng_step_args(z, "zero_step", user, &args);
     if (!r)
         r = check_state(z, "zero_step");
     if (!r)
@@ -246,7 +246,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = eng_publish_finish(z, false);
     if (r)
         return r;
-    z->stepping.announced.struct_size = 0;
+    z->stepping.fused.struct_size = 0;
     if (!eng_state_on_device(z))
         eng_metric_step_line(z, z->stepping.hyper[0].lr);
     eng_watch_step(z, begin);
@@ -337,8 +337,8 @@ static zero_result skip_step(zero_ctx *z)
     const struct eng_motion motion = {"zero_skip_step", &args, true};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_skip_step");
-    if (!r && eng_announced(z))
-        r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is announced",
+    if (!r && eng_fused(z))
+        r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is a fused step",
                      (unsigned long long)z->step + 1);
     if (!r)
         r = come_to_know(z);

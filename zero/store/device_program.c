@@ -314,7 +314,7 @@ static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *s
     const struct eng_section_place *place = &z->placement.sections[s];
     const int slot = z->units[section->unit].slot;
     const unsigned char *from = z->memory.params + place->home;
-    if (z->io[s].lent >= version) // of a step that is announced the next one is there early
+    if (z->io[s].lent >= version) // of a fused step the next one is there early
         return ZERO_OK;
     if (place->residence == ENG_SHARDED)
         from = z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset;

@@ -3,9 +3,9 @@
 // at them there; those of files are there from when they were read until they are written
 // (zero/store/nvme_update.c). A tile always goes through the same buffer, so the runs of all
 // updates are the same. Where zero_step() does not wait for files, what persists passes first,
-// which is waited for by what comes behind the step; the rest by who gathers its units. In a step
-// that is announced a tile passes as soon as the sums are queued of all of it that may be updated
-// early, and once more with the rest, if there is any, behind the verdict.
+// which is waited for by what comes behind the step; the rest by who gathers its units. In a fused
+// step a tile passes as soon as the sums are queued of all of it that may be updated early, and
+// once more with the rest, if there is any, behind the verdict.
 
 #include "zero/exec/device_parts.h"
 #include "zero/step/fused.h"
@@ -184,7 +184,7 @@ static bool passes(const zero_ctx *z, const struct eng_piece *piece)
     const struct eng_section_io *io = &z->io[piece->section];
     const enum turn turn = z->device->state->tiles->turn;
     const bool persistent = z->layout.sections[piece->section].persistent;
-    return io->trains && io->ahead == z->device->state->ahead &&
+    return io->trains && io->fused == z->device->state->fused &&
            (turn == ALL || persistent == (turn == PERSISTENT));
 }
 
@@ -263,13 +263,13 @@ static bool is_summed(const zero_ctx *z, size_t tile)
     const struct eng_piece_run run = cut->of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = cut->pieces[i].section;
-        if (z->io[s].trains && eng_ahead_early(z, s) && !z->io[s].ahead)
+        if (z->io[s].trains && eng_fused_early(z, s) && !z->io[s].fused)
             return false;
     }
     return true;
 }
 
-zero_result device_tiles_ahead(const zero_ctx *z, size_t section, struct base_error *error)
+zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error)
 {
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
     const struct eng_piece_run run = cut->of_section[section];

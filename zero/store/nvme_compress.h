@@ -7,7 +7,7 @@
  * measured without it, then two with it, in both cases after one that only prepares (the first of
  * all writes to new places, the first with it reads what is not encoded yet). There are none with
  * it if those without wait for the disk for less than a tenth of their time, and it stays if it
- * makes them shorter; of a step that is announced a change takes effect with the next one, and of
+ * makes them shorter; of a fused step a change takes effect with the next one, and of
  * its update counts what the program was in. What ranks measure travels with the scalars of the
  * next step, and the slowest one counts: all decide alike. What is in a file says itself whether it
  * is encoded: no bit depends on any of this.

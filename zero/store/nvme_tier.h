@@ -2,7 +2,7 @@
  * zero/store/nvme_tier.h: a rank's state in a file, tile by tile in memory only while it is used.
  *
  *   tiles.c      how state is cut into tiles
- *   tile_order.c        in which order an announced step updates them
+ *   tile_order.c        in which order a fused step updates them
  *   nvme_tier.c       life, and where state is while it is in memory
  *   nvme_codec.c      how they are made smaller
  *   nvme_compress.c   whether they are
@@ -89,7 +89,7 @@ struct eng_tier {
                         and so goes the second one behind it, which follows it */
     size_t chosen, updated; /**< with so many tiles, of which so many are updated, */
     size_t put;             /**< and given back: on a device later */
-    struct eng_due *due;    /**< of an announced step: when each has its sums */
+    struct eng_due *due;    /**< of a fused step: when each has its sums */
     size_t *left;           /**< pieces of each section that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */
     unsigned char *payload; /**< a record's, of payload_room bytes */

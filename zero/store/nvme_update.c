@@ -1,4 +1,4 @@
-// The update of all tiles: by zero_step(), or, of a step that is announced, as soon as the sums of
+// The update of all tiles: by zero_step(), or, of a fused step, as soon as the sums of
 // a tile are complete, while gradients are still handed over. Nothing that is written counts before
 // the step is recorded.
 
@@ -79,7 +79,7 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
         const struct eng_unit *unit = &z->units[z->layout.sections[s].unit];
         if (!waits_for(z, s))
             continue;
-        if (!unit->trains || (z->io[s].trains && !eng_ahead_early(z, s)))
+        if (!unit->trains || (z->io[s].trains && !eng_fused_early(z, s)))
             return DUE_IN_STEP;
         due = unit->handed > due ? unit->handed : due;
     }
@@ -265,7 +265,7 @@ zero_result eng_tier_update(zero_ctx *z)
         choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
-    // All ranks publish in one order. What a save had still to read of an announced step comes
+    // All ranks publish in one order. What a save had still to read of a fused step comes
     // last, upwards, and so some sections that are complete are published behind the last tile. An
     // order by what is complete the ranks would have to agree on, whose saves are at different
     // tiles; and the next step's gathers wait no longer than without a save, which reads ahead of
@@ -293,7 +293,7 @@ zero_result eng_tier_update(zero_ctx *z)
 
 /* ------------------------------------------------------------------ before zero_step() */
 
-void eng_tier_announce(zero_ctx *z)
+void eng_tier_fuse(zero_ctx *z)
 {
     // Sums in a file are read from there, in the order of tiles, when all of them are; and a device
     // that updates does so behind its verdict.
@@ -301,9 +301,9 @@ void eng_tier_announce(zero_ctx *z)
         return;
     // The order of hand-overs has one direction only: what a step leaves in memory, the tiles that
     // were due last, is what the next one needs last. To begin with it would be to wait for the end
-    // of the backward pass, which is what the announcement is to avoid. Where nothing is due before
+    // of the backward pass, which is what a fused step is to avoid. Where nothing is due before
     // zero_step() updates alternate as all others.
-    const bool early = eng_ahead_possible(z);
+    const bool early = eng_fused_possible(z);
     choose_tiles(z, !early && goes_up(z, z->updates + 1));
     if (early)
         sort_tiles(z);
@@ -319,10 +319,10 @@ static bool is_summed(const zero_ctx *z, size_t tile)
         const size_t s = z->tier->tiles.pieces[i].section;
         const struct eng_section_io *io = &z->io[s];
         const zero_unit unit = z->layout.sections[s].unit;
-        if (waits_for(z, s) && (!eng_ahead_closed(z, unit) || eng_device_waits(z, unit)))
+        if (waits_for(z, s) && (!eng_fused_closed(z, unit) || eng_device_waits(z, unit)))
             return false;
         if (io->trains &&
-            (!eng_ahead_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
+            (!eng_fused_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
             return false;
     }
     return true;
@@ -334,7 +334,7 @@ static bool is_summed(const zero_ctx *z, size_t tile)
 static bool is_ready(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_ahead_hopeless(z))
+    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_fused_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
     return is_summed(z, tile) && off_pipeline_ready(tier->pipeline) &&
@@ -342,7 +342,7 @@ static bool is_ready(const zero_ctx *z)
            (!z->config.params_nvme || eng_params_ready(z, tile));
 }
 
-zero_result eng_tier_update_ahead(zero_ctx *z)
+zero_result eng_tier_update_fused(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
     struct base_error error = {0};

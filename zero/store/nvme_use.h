@@ -113,14 +113,14 @@ zero_result eng_tier_sums_finish(zero_ctx *z);
 float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element);
 float *eng_tier_blocks(const zero_ctx *z, size_t section);
 
-/** A step is announced: tiles are on their way to memory from here on, those first whose sums will
+/** A step is fused: tiles are on their way to memory from here on, those first whose sums will
  * be complete first, in every step: only where all wait for zero_step() (stage 0 with several
  * ranks) do steps alternate; but what a save has still to read comes last, in the order in which
  * it reads. With sums in a file zero_step() does all of it. Never waits. */
-void eng_tier_announce(zero_ctx *z);
-/** Updates tiles of an announced step, as long as the next one's sums are complete and it is in
+void eng_tier_fuse(zero_ctx *z);
+/** Updates tiles of a fused step, as long as the next one's sums are complete and it is in
  * memory. *Local.* Failures are fatal. */
-zero_result eng_tier_update_ahead(zero_ctx *z);
+zero_result eng_tier_update_fused(zero_ctx *z);
 /** Updates all tiles, or those that are left of them, and publishes. Collective, ordered. */
 zero_result eng_tier_update(zero_ctx *z);
 /** How long the newest update took this rank, and what all ranks tell of theirs, `stride` bytes

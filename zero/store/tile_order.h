@@ -1,5 +1,5 @@
 /**
- * zero/store/tile_order.h: tiles in the order in which an announced step may update them.
+ * zero/store/tile_order.h: tiles in the order in which a fused step may update them.
  */
 #ifndef ZERO_STORE_TILE_ORDER_H
 #define ZERO_STORE_TILE_ORDER_H

@@ -1,5 +1,5 @@
 /* zero_step_in_backward() in company: with every dtype, precision, optimizer and loss scale, units
- * without a gradient and frozen parts, in memory or in files, a step that is announced ends in the
+ * without a gradient and frozen parts, in memory or in files, a fused step ends in the
  * bits of a plain one; and a call that is refused leaves the step as it was. */
 #include "tests/ranks/toy.h"
 #include "tests/sweep.h"
@@ -55,7 +55,7 @@ static struct temporary directory;
 
 struct job {
     struct model model;
-    bool ahead;   /**< announces two steps of three */
+    bool fused;   /**< fuses two steps of three */
     bool refused; /**< tries what is refused on its way */
     int stage;
     const char *gather;
@@ -158,35 +158,35 @@ static bool pause_groups(struct team_rank *rank, const struct job *job, int step
 /** What no step takes at this moment. */
 static bool refuses(struct team_rank *rank, const struct toy *toy, const char *words)
 {
-    TEAM_CHECK(toy_announce(rank, toy) == ZERO_E_STATE);
+    TEAM_CHECK(toy_fuse(rank, toy) == ZERO_E_STATE);
     TEAM_CHECK(strstr(zero_last_error(rank->z), words));
     return true;
 }
 
-/** Arguments that no announced step takes. */
+/** Arguments that no fused step takes. */
 static bool refuses_arguments(struct team_rank *rank, const struct toy *toy)
 {
     struct toy clipped = *toy;
     clipped.unclipped = false;
-    TEAM_CHECK(toy_announce(rank, &clipped) == ZERO_E_INVALID);
+    TEAM_CHECK(toy_fuse(rank, &clipped) == ZERO_E_INVALID);
     const zero_hyper hyper[] = {{1, 0.9, 0.95, 1e-8, 0.1}, {1, 0.8, 0.99, 1e-6, 0}};
     const zero_step_args args = zero_step_args_for(hyper, 2, INFINITY, 0);
     TEAM_CHECK(zero_step_in_backward(rank->z, &args) == ZERO_E_INVALID);
     return true;
 }
 
-/** After the last micro-batch of an announced step: it can neither be left out nor changed. */
+/** After the last micro-batch of a fused step: it can neither be left out nor changed. */
 static bool refuses_at_the_end(struct team_rank *rank, const struct toy *toy)
 {
     struct toy other = *toy;
     other.micro_batches++; // another scale
     TEAM_CHECK(zero_skip_step(rank->z) == ZERO_E_STATE);
-    TEAM_CHECK(strstr(zero_last_error(rank->z), "is announced"));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "is a fused step"));
     TEAM_CHECK(toy_update(rank, &other) == ZERO_E_INVALID);
     TEAM_CHECK(zero_set_frozen(rank->z, 0, 1) == ZERO_E_STATE);
     TEAM_CHECK(zero_set_micro_batches(rank->z, 3) == ZERO_E_STATE);
     TEAM_CHECK(zero_eval_begin(rank->z, 3) == ZERO_E_STATE);
-    return refuses_arguments(rank, toy) && refuses(rank, toy, "announced already");
+    return refuses_arguments(rank, toy) && refuses(rank, toy, "a fused step already");
 }
 
 static bool micro_batches(struct team_rank *rank, const struct job *job, const struct toy *toy)
@@ -195,14 +195,14 @@ static bool micro_batches(struct team_rank *rank, const struct job *job, const s
     for (int i = 0; i <= last; i++) {
         if (job->refused && !refuses(rank, toy, i ? "begun" : "after 0 of"))
             return false;
-        // Announced by toy_micro(), where it is not too late.
+        // Fused by toy_micro(), where it is not too late.
         if (!toy_micro(rank, toy, i, NULL, NULL))
             return false;
-        const char *why = i < last ? "begun" : toy->ahead ? "announced already" : "handed over";
+        const char *why = i < last ? "begun" : toy->fused ? "a fused step already" : "handed over";
         if (job->refused && !refuses(rank, toy, why))
             return false;
     }
-    return !job->refused || !toy->ahead || refuses_at_the_end(rank, toy);
+    return !job->refused || !toy->fused || refuses_at_the_end(rank, toy);
 }
 
 static bool train(struct team_rank *rank, void *user)
@@ -213,12 +213,12 @@ static bool train(struct team_rank *rank, void *user)
     if (!open_job(rank, job, groups, &toy))
         return false;
     for (int step = 0; step < STEPS; step++) {
-        toy.ahead = job->ahead && step % 3 != 1;
+        toy.fused = job->fused && step % 3 != 1;
         if (!pause_groups(rank, job, step) || (job->refused && !refuses_arguments(rank, &toy)) ||
             !micro_batches(rank, job, &toy))
             return false;
         TEAM_OK(rank,
-                toy.ahead && step > 2 ? zero_step(rank->z, NULL, NULL) : toy_update(rank, &toy));
+                toy.fused && step > 2 ? zero_step(rank->z, NULL, NULL) : toy_update(rank, &toy));
         zero_step_result info = {.struct_size = sizeof info};
         TEAM_OK(rank, zero_step_info(rank->z, &info));
         TEAM_CHECK(info.step == (uint64_t)step + 1 && info.updates == info.step && !info.skipped);
@@ -264,7 +264,7 @@ static void sweep(const struct model *model, int *turn)
     run(&plain, "self", 1);
     for (int world = 1; world <= MOST_RANKS; world++)
         for (int i = 0; i < (world == 1 ? 7 : 2); i++) {
-            struct job job = {.model = *model, .ahead = true, .threads = 1 + i % 2};
+            struct job job = {.model = *model, .fused = true, .threads = 1 + i % 2};
             place(&job, (*turn)++);
             job.nvme = *turn / 2 % 2;
             job.params = job.nvme && *turn % 3 == 0 && strcmp(job.gather, "copy") == 0;
@@ -289,7 +289,7 @@ static void refusals_leave_the_step(void **state)
     for (int turn = 0; turn < 14; turn++) {
         const int world = 1 + turn % MOST_RANKS;
         struct job plain = {.model = models[turn % 13], .gather = "copy"};
-        struct job job = {.model = plain.model, .ahead = turn % 3 > 0, .refused = true};
+        struct job job = {.model = plain.model, .fused = turn % 3 > 0, .refused = true};
         place(&job, turn);
         run(&plain, "self", 1);
         run(&job, team_threads(world), world);
@@ -306,7 +306,7 @@ struct refusal {
     int32_t verify;
     zero_result result;
     const char *words;
-    bool ahead; /**< filled in: tries */
+    bool fused; /**< filled in: tries */
     uint8_t digest[16];
 };
 
@@ -326,8 +326,8 @@ static bool train_all_the_same(struct team_rank *rank, void *user)
         for (int i = 0; i < zero_micro_count(rank->z); i++) {
             if (!toy_micro(rank, &toy, i, NULL, NULL))
                 return false;
-            if (job->ahead && i == zero_micro_count(rank->z) - 1) {
-                TEAM_CHECK(toy_announce(rank, &toy) == job->result);
+            if (job->fused && i == zero_micro_count(rank->z) - 1) {
+                TEAM_CHECK(toy_fuse(rank, &toy) == job->result);
                 TEAM_CHECK(strstr(zero_last_error(rank->z), job->words));
             }
         }
@@ -337,7 +337,7 @@ static bool train_all_the_same(struct team_rank *rank, void *user)
     return true;
 }
 
-static void policies_that_skip_do_not_announce(void **state)
+static void policies_that_skip_do_not_fuse(void **state)
 {
     (void)state;
     static const struct refusal refusals[] = {
@@ -349,7 +349,7 @@ static void policies_that_skip_do_not_announce(void **state)
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct refusal plain = refusals[i], tries = refusals[i];
-        tries.ahead = true;
+        tries.fused = true;
         assert_true(team_run("self", 1, train_all_the_same, &plain));
         assert_true(team_run("threads", 2, train_all_the_same, &tries));
         assert_memory_equal(tries.digest, plain.digest, sizeof plain.digest);
@@ -361,7 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_of_plain_steps),
         cmocka_unit_test(refusals_leave_the_step),
-        cmocka_unit_test(policies_that_skip_do_not_announce),
+        cmocka_unit_test(policies_that_skip_do_not_fuse),
     };
     if (!temporary_make(&directory))
         return 1;

@@ -41,7 +41,7 @@ enum ending {
 struct job {
     zero_dtype dtype;
     int stage, steps;
-    bool in_memory, plain;       // state is; no step is announced
+    bool in_memory, plain;       // state is; no step is fused
     bool params, sums;           // working copies are in files, and sums
     bool few;                    // tiles in memory
     bool frozen[2];              // groups, by zero_set_frozen()
@@ -81,7 +81,7 @@ static struct toy toy_of(const struct job *job)
         .dtype = job->dtype,
         .frozen = 1u << 3,
         .unclipped = true,
-        .ahead = !job->plain,
+        .fused = !job->plain,
     };
 }
 
@@ -89,7 +89,7 @@ static bool open_job(struct team_rank *rank, const struct job *job, const struct
 {
     static const char *const engines[] = {"uring", "threads", "sync"};
     rank->config.stage = job->stage;
-    rank->config.name = "ahead";
+    rank->config.name = "fused";
     rank->config.cpu_threads = 1 + job->stage % 2;
     rank->config.gather = job->gather;
     rank->config.loss_scale = "off";
@@ -162,7 +162,7 @@ static bool is_due(const zero_ctx *z, zero_unit unit)
     const struct eng_piece_run run = tier->tiles.of_tile[tier->order[tier->updated]];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = tier->tiles.pieces[i].section;
-        if (z->layout.sections[s].unit < unit || !eng_ahead_early(z, s))
+        if (z->layout.sections[s].unit < unit || !eng_fused_early(z, s))
             return false;
     }
     return true;
@@ -203,19 +203,19 @@ static bool refuses(struct team_rank *rank)
     return true;
 }
 
-// All micro-batches but the last, and of that one the announcement.
+// All micro-batches but the last, and of that one the call that fuses it.
 static bool begin_step(struct team_rank *rank, const struct toy *toy)
 {
     const int last = zero_micro_count(rank->z) - 1;
     struct toy before = *toy;
-    before.ahead = false;
+    before.fused = false;
     for (int i = 0; i < last; i++)
         if (!toy_micro(rank, &before, i, NULL, NULL))
             return false;
     TEAM_OK(rank, zero_micro_begin(rank->z, last, NULL));
     TEAM_OK(rank, zero_metric(rank->z, "sum", 1));
-    if (toy->ahead)
-        TEAM_OK(rank, toy_announce(rank, toy));
+    if (toy->fused)
+        TEAM_OK(rank, toy_fuse(rank, toy));
     return true;
 }
 
@@ -223,7 +223,7 @@ static bool watch_step(struct team_rank *rank, struct job *job, const struct toy
 {
     if (!begin_step(rank, toy) || !watch_hand_overs(rank, job, 0, false))
         return false;
-    if (toy->ahead && !refuses(rank))
+    if (toy->fused && !refuses(rank))
         return false;
     TEAM_OK(rank, toy_update(rank, toy));
     return true;
@@ -261,7 +261,7 @@ static bool spoil(struct team_rank *rank, struct job *job, const struct toy *toy
         return false;
     TEAM_FAILS(rank, zero_step(rank->z, NULL, NULL), ZERO_E_NONFINITE,
                "small, slice 0, element 123");
-    TEAM_CHECK(strstr(zero_last_error(rank->z), "a part of the announced update is made"));
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "a part of the fused update is made"));
     return true;
 }
 
@@ -335,7 +335,7 @@ static void run(int world, struct job *job)
                  job->ending, job->fault ? job->fault : "none");
 }
 
-// The same without files, announcements and a break.
+// The same without files, fused steps and a break.
 static struct job whole_of(int world, const struct job *job)
 {
     struct job whole = {.dtype = job->dtype, .stage = job->stage, .steps = 2 * STEPS};
@@ -426,7 +426,7 @@ static void the_step_before_is_whole(void **state)
     }
 }
 
-// Where nothing is updated before zero_step() steps alternate, announced or not: what one leaves in
+// Where nothing is updated before zero_step() steps alternate, fused or not: what one leaves in
 // memory the next one begins with.
 static void what_waits_for_the_step_alternates(void **state)
 {

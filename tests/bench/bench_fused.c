@@ -1,6 +1,6 @@
-// How much of what a step adds to the work of a program on a GPU an announced step hides behind
+// How much of what a step adds to the work of a program on a GPU a fused step hides behind
 // backward, with state in memory of the host, updated by the host and by the GPU; and, of a step
-// that is not announced, how much of its gradients' way to the host. bench_announced [ELEMENTS]: of
+// that is not fused, how much of its gradients' way to the host. bench_fused [ELEMENTS]: of
 // a unit of the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/cpu.h"
@@ -35,7 +35,7 @@ struct work {
 
 enum kind {
     PLAIN,
-    ANNOUNCED,
+    FUSED,
     SKIPPED_STEP, // ends when the last gradient is down and added up
 };
 
@@ -43,7 +43,7 @@ static void must(zero_result result, const char *message)
 {
     if (!result)
         return;
-    fprintf(stderr, "bench_announced: %s\n", message);
+    fprintf(stderr, "bench_fused: %s\n", message);
     exit(result == ZERO_E_UNSUPPORTED ? SKIPPED : 1);
 }
 
@@ -72,7 +72,7 @@ static void step(const struct work *work, const zero_step_args *args, enum kind 
         compute(work);
         call(work, zero_release(z, unit, work->stream));
     }
-    if (kind == ANNOUNCED)
+    if (kind == FUSED)
         call(work, zero_step_in_backward(z, args));
     for (zero_unit unit = UNITS - 1; unit >= 0; unit--) {
         call(work, zero_gather(z, unit, work->stream));
@@ -113,7 +113,7 @@ static double steps(const struct work *work, enum kind kind)
     return bench_now() - begin;
 }
 
-// What steps add to the program's work that are not announced, and what of that is gone where they
+// What steps add to the program's work that are not fused, and what of that is gone where they
 // are: rates of one amount have the ratio of the latter to the former.
 static double added(void *user)
 {
@@ -122,7 +122,7 @@ static double added(void *user)
 
 static double hidden(void *user)
 {
-    return steps(user, PLAIN) - steps(user, ANNOUNCED);
+    return steps(user, PLAIN) - steps(user, FUSED);
 }
 
 // The gradients' copies by themselves, and what of them costs a step no time.
@@ -250,8 +250,8 @@ int main(int argc, char **argv)
     must(work.device->stream_create(&work.stream, false, &error), error.message);
     must(work.device->alloc(&work.scratch, work.scratch_bytes, &error), error.message);
     bench_print_header();
-    row(&work, "announced, hidden, by the host", "host", elements);
-    row(&work, "announced, hidden, by the GPU", "device", elements);
+    row(&work, "fused, hidden, by the host", "host", elements);
+    row(&work, "fused, hidden, by the GPU", "device", elements);
     gradients_row(&work, "gradients' copies, hidden", elements);
     work.device->free(work.scratch);
     work.device->stream_destroy(work.stream);

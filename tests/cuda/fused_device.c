@@ -1,4 +1,4 @@
-// Announced steps of programs that compute on a GPU: the bits of those that compute on the host, an
+// Fused steps of programs that compute on a GPU: the bits of those that compute on the host, an
 // update that does not wait for zero_step(), and nothing overwritten that somebody still reads. All
 // state is on the GPU; with the argument "streamed" moments and master weights are in memory of the
 // host, and pass through the GPU, with "host" the host updates.
@@ -20,13 +20,13 @@
 static bool streams, hosts; // masters and moments pass through the GPU; or the host updates
 static const struct base_device *const gpu = &base_device_cuda;
 
-static struct job announced(int world, int stage)
+static struct job fused(int world, int stage)
 {
     struct job job = job_of(world, stage);
     job.resident = !hosts;
     job.streamed = streams;
     job.gather = hosts ? job.gather : NULL;
-    job.toy.ahead = job.toy.unclipped = true;
+    job.toy.fused = job.toy.unclipped = true;
     if (job.toy.dtype == ZERO_F16) // with a loss scale, which skips
         job.toy.dtype = ZERO_BF16;
     return job;
@@ -40,13 +40,13 @@ static void sums_of_four(zero_config *config)
 }
 
 // Of two to four ranks, a GPU each over NCCL if `moves` says so.
-static void announce_at_every_stage(const char *moves, int least, int most)
+static void fuse_at_every_stage(const char *moves, int least, int most)
 {
     for (int turn = 0; turn < 8; turn++) {
         if (!test_takes(turn))
             continue;
         const int world = least + (turn + turn / 4) % (most - least + 1);
-        struct job job = announced(world, turn % 4);
+        struct job job = fused(world, turn % 4);
         job.moves = moves;
         job.toy.absent = turn == 2;
         if (turn == 6)
@@ -58,7 +58,7 @@ static void announce_at_every_stage(const char *moves, int least, int most)
 static void every_stage_and_dtype_gives_the_bits_of_the_host(void **state)
 {
     (void)state;
-    announce_at_every_stage(NULL, 1, JOB_RANKS);
+    fuse_at_every_stage(NULL, 1, JOB_RANKS);
 }
 
 static void so_it_does_over_nccl(void **state)
@@ -66,7 +66,7 @@ static void so_it_does_over_nccl(void **state)
     (void)state;
     if (hosts)
         skip();
-    announce_at_every_stage("nccl", 1, job_most_gpus());
+    fuse_at_every_stage("nccl", 1, job_most_gpus());
 }
 
 static void so_does_what_is_rounded(void **state)
@@ -74,7 +74,7 @@ static void so_does_what_is_rounded(void **state)
     (void)state;
     static const char *const choices[][2] = {{NULL, "bf16"}, {"none", NULL}, {"none", "bf16"}};
     for (int i = 0; i < 3; i++) {
-        struct job job = announced(1 + i % 2, 1 + i % 3);
+        struct job job = fused(1 + i % 2, 1 + i % 3);
         job.toy.dtype = ZERO_BF16;
         job.master = choices[i][0];
         job.moments = choices[i][1];
@@ -87,7 +87,7 @@ static void so_do_native_sums(void **state)
     (void)state;
     for (int turn = 0; turn < 2; turn++) {
         const int world = 1 + turn;
-        struct job job = announced(world, 1);
+        struct job job = fused(world, 1);
         job.native = true;
         job.toy.dtype = ZERO_F32; // of two ranks any order has the same bits
         job.toy.micro_batches = 2 * world;
@@ -95,8 +95,8 @@ static void so_do_native_sums(void **state)
     }
 }
 
-// Every other step is announced, and some tensors are frozen in between.
-static bool announce_now_and_then(struct place *place)
+// Every other step is fused, and some tensors are frozen in between.
+static bool fuse_now_and_then(struct place *place)
 {
     struct team_rank *rank = place->rank;
     struct job *const job = place->job, own = *job;
@@ -104,7 +104,7 @@ static bool announce_now_and_then(struct place *place)
     place->job = &mine;
     bool good = true;
     for (int step = 0; good && step < 7; step++) {
-        mine.toy.ahead = step % 2 == 0;
+        mine.toy.fused = step % 2 == 0;
         if (step == 3 || step == 5)
             TEAM_OK(rank, zero_set_frozen(rank->z, 1, step == 3));
         good = job_train(place, 1);
@@ -113,14 +113,14 @@ static bool announce_now_and_then(struct place *place)
     return good && job_conclude(place);
 }
 
-static void a_step_may_be_announced_or_not(void **state)
+static void a_step_may_be_fused_or_not(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 3; stage++) {
         const int world = 1 + stage % 2;
-        struct job job = announced(world, stage);
+        struct job job = fused(world, stage);
         job.toy.frozen = 2;
-        job.act = announce_now_and_then;
+        job.act = fuse_now_and_then;
         job.looks_elsewhere = true; // they are counted in a copy of the job
         job_compare(world, &job);
     }
@@ -191,7 +191,7 @@ static void what_may_be_is_updated_before(void **state)
     for (int turn = 0; turn < 8; turn++) {
         if (!test_takes(turn))
             continue;
-        struct job job = announced(1 + turn / 4, turn % 4);
+        struct job job = fused(1 + turn / 4, turn % 4);
         job.persist = turn % 2 ? ZERO_OFF : 0;
         job.act = update_behind_backward;
         job_compare(1 + turn / 4, &job);
@@ -210,7 +210,7 @@ static void nobody_waits_for_it(void **state)
         skip();
     for (int turn = 0; turn < 8; turn++) {
         const int world = 1 + turn / 4;
-        struct job job = announced(world, turn % 4);
+        struct job job = fused(world, turn % 4);
         if (!test_takes(turn) || !job_gpu_each(world))
             continue;
         job.moves = "nccl";
@@ -267,7 +267,7 @@ static bool step_with(struct place *place, bool (*hand_over)(struct place *place
         TEAM_OK(rank, zero_metric(rank->z, "number", 1));
         TEAM_OK(rank, zero_metric(rank->z, "other", 1));
         if (last)
-            TEAM_OK(rank, toy_announce(rank, toy));
+            TEAM_OK(rank, toy_fuse(rank, toy));
         for (zero_unit unit = toy->unit_count - 1; unit >= 0; unit--) {
             if (!last)
                 TEAM_OK(rank, zero_grad_none(rank->z, unit, place->streams[0]));
@@ -299,7 +299,7 @@ static void copies_are_beside_what_is_computed(void **state)
     if (!hosts)
         skip();
     for (int stage = 0; stage <= 3; stage++) {
-        struct job job = announced(1, stage);
+        struct job job = fused(1, stage);
         job.act = step_beside;
         job_compare(1, &job);
     }
@@ -310,7 +310,7 @@ static void what_is_looked_at_is_not_updated(void **state)
     (void)state;
     for (int turn = 0; turn < 7; turn++) {
         const int world = 1 + turn / 4;
-        struct job job = announced(world, (turn + turn / 4) % 4);
+        struct job job = fused(world, (turn + turn / 4) % 4);
         job.act = step_behind_a_look;
         job.moves = "nccl"; // which no host waits for
         job.toy.dtype = ZERO_BF16;
@@ -332,7 +332,7 @@ static bool train_badly(struct place *place)
     TEAM_CHECK(strstr(zero_last_error(rank->z), "step 2: the gradient of "));
     TEAM_CHECK(strstr(zero_last_error(rank->z),
                       sole ? "is not finite in micro-batch 0" : "is not finite in micro-batch 2"));
-    TEAM_CHECK(!strstr(zero_last_error(rank->z), "a part of the announced update") ==
+    TEAM_CHECK(!strstr(zero_last_error(rank->z), "a part of the fused update") ==
                (rank->world > 1 && place->job->stage == 0));
     if (!place->streams[0])
         return true;
@@ -350,7 +350,7 @@ static void what_is_not_finite_reaches_no_weight(void **state)
     for (int turn = 0; turn < 5; turn++) {
         const bool sole = turn >= 3; // the update reads the gradient itself
         const int world = sole ? 1 : 1 + turn;
-        struct job job = announced(world, sole ? turn - 2 : (world + 2) % 4);
+        struct job job = fused(world, sole ? turn - 2 : (world + 2) % 4);
         if (sole)
             job.toy.micro_batches = 1;
         job.toy.dtype = ZERO_BF16;
@@ -370,7 +370,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(so_it_does_over_nccl),
         cmocka_unit_test(so_does_what_is_rounded),
         cmocka_unit_test(so_do_native_sums),
-        cmocka_unit_test(a_step_may_be_announced_or_not),
+        cmocka_unit_test(a_step_may_be_fused_or_not),
         cmocka_unit_test(what_may_be_is_updated_before),
         cmocka_unit_test(nobody_waits_for_it),
         cmocka_unit_test(what_is_looked_at_is_not_updated),

@@ -1,4 +1,4 @@
-/* zero_step_in_backward(): a step that is announced ends in the bits of any other, refuses what
+/* zero_step_in_backward(): a fused step ends in the bits of any other, refuses what
  * would read weights that may be changing, and writes none that somebody reads. */
 #include "tests/ranks/toy.h"
 #include "zero/core/context.h"
@@ -23,13 +23,13 @@ struct job {
     uint8_t digest[MOST_RANKS][16];
 };
 
-static struct job job_of(zero_dtype dtype, int micro_batches, bool ahead)
+static struct job job_of(zero_dtype dtype, int micro_batches, bool fused)
 {
     struct job job = {.toy = toy_odd};
     job.toy.dtype = dtype;
     job.toy.micro_batches = micro_batches;
     job.toy.unclipped = true;
-    job.toy.ahead = ahead;
+    job.toy.fused = fused;
     return job;
 }
 
@@ -86,16 +86,16 @@ static void native_sums(void **state)
         for (int stage = 0; stage <= 1; stage++) {
             const zero_dtype dtype = world % 2 ? ZERO_F32 : ZERO_BF16;
             struct job plain = job_of(dtype, 2 * world, false),
-                       ahead = job_of(dtype, 2 * world, true);
-            plain.reduction = ahead.reduction = "native";
-            plain.stage = ahead.stage = stage;
+                       fused = job_of(dtype, 2 * world, true);
+            plain.reduction = fused.reduction = "native";
+            plain.stage = fused.stage = stage;
             run(&plain, team_threads(world), world, train);
-            run(&ahead, team_threads(world), world, train);
-            assert_memory_equal(ahead.digest[0], plain.digest[0], 16);
+            run(&fused, team_threads(world), world, train);
+            assert_memory_equal(fused.digest[0], plain.digest[0], 16);
         }
 }
 
-/** Every other step is announced. What the others gather again after its gradient was handed over
+/** Every other step is fused. What the others gather again after its gradient was handed over
  * is not fetched ahead where it may not be. */
 static bool train_now_and_then(struct team_rank *rank, void *user)
 {
@@ -106,16 +106,16 @@ static bool train_now_and_then(struct team_rank *rank, void *user)
     if (!open_job(rank, job))
         return false;
     for (int step = 0; step < STEPS; step++) {
-        toy.ahead = job->toy.ahead && step % 2;
+        toy.fused = job->toy.fused && step % 2;
         for (int i = 0; i < zero_micro_count(rank->z); i++) {
             if (!toy_micro(rank, &toy, i, NULL, NULL))
                 return false;
-            for (zero_unit unit = toy.unit_count - 1; unit >= 0 && !toy.ahead; unit--) {
+            for (zero_unit unit = toy.unit_count - 1; unit >= 0 && !toy.fused; unit--) {
                 TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
                 TEAM_OK(rank, zero_release(rank->z, unit, NULL));
             }
         }
-        for (int i = 0; i < rank->z->placement.gather.slot_count && toy.ahead; i++)
+        for (int i = 0; i < rank->z->placement.gather.slot_count && toy.fused; i++)
             TEAM_CHECK(!rank->z->gathers.slots[i].in_flight);
         TEAM_OK(rank, toy_update(rank, &toy));
     }
@@ -125,13 +125,13 @@ static bool train_now_and_then(struct team_rank *rank, void *user)
 
 static void compare_now_and_then(int stage, const char *gather)
 {
-    struct job plain = job_of(ZERO_F32, 3, false), ahead = job_of(ZERO_F32, 3, true);
-    ahead.stage = stage;
-    ahead.gather = gather;
+    struct job plain = job_of(ZERO_F32, 3, false), fused = job_of(ZERO_F32, 3, true);
+    fused.stage = stage;
+    fused.gather = gather;
     run(&plain, "self", 1, train_now_and_then);
     for (int world = 2; world <= 3; world++) {
-        run(&ahead, "threads", world, train_now_and_then);
-        assert_memory_equal(ahead.digest[0], plain.digest[0], 16);
+        run(&fused, "threads", world, train_now_and_then);
+        assert_memory_equal(fused.digest[0], plain.digest[0], 16);
     }
 }
 
@@ -160,7 +160,7 @@ static bool stare(struct team_rank *rank, void *user)
         for (int i = 0; i < zero_micro_count(rank->z); i++) {
             TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
             if (i == zero_micro_count(rank->z) - 1)
-                TEAM_OK(rank, toy_announce(rank, toy));
+                TEAM_OK(rank, toy_fuse(rank, toy));
             for (zero_unit unit = 0; unit < toy->unit_count; unit++) {
                 TEAM_OK(rank, zero_gather(rank->z, unit, NULL));
                 TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
@@ -227,14 +227,14 @@ static bool refused_arguments(struct team_rank *rank)
     return true;
 }
 
-/** In an announced step, its unit gathered and its gradient open. */
+/** In a fused step, its unit gathered and its gradient open. */
 static bool refused_inside(struct team_rank *rank, const struct toy *toy)
 {
     REFUSED(rank, zero_grad_done(rank->z, UNIT, NULL), ZERO_E_STATE, "release it first");
     TEAM_OK(rank, zero_release(rank->z, UNIT, NULL));
     TEAM_OK(rank, zero_grad_done(rank->z, UNIT, NULL));
     REFUSED(rank, zero_gather(rank->z, UNIT, NULL), ZERO_E_STATE, "unit 2 (above), whose gradient");
-    REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "announced already");
+    REFUSED(rank, toy_fuse(rank, toy), ZERO_E_STATE, "a fused step already");
     TEAM_OK(rank, zero_gather(rank->z, BESIDE, NULL));
     TEAM_OK(rank, zero_release(rank->z, BESIDE, NULL));
     return true;
@@ -258,14 +258,14 @@ static bool refuse(struct team_rank *rank, void *user)
     if (!open_job(rank, job) || !refused_arguments(rank))
         return false;
     for (int i = 0; i < zero_micro_count(rank->z); i++) {
-        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "micro-batches were begun");
+        REFUSED(rank, toy_fuse(rank, toy), ZERO_E_STATE, "micro-batches were begun");
         TEAM_OK(rank, zero_micro_begin(rank->z, i, NULL));
         if (i == zero_micro_count(rank->z) - 1)
             break;
         TEAM_CHECK(finish_micro(rank, toy));
     }
     TEAM_OK(rank, zero_gather(rank->z, UNIT, NULL));
-    TEAM_OK(rank, toy_announce(rank, toy));
+    TEAM_OK(rank, toy_fuse(rank, toy));
     TEAM_OK(rank, zero_grad_open(rank->z, UNIT, NULL));
     TEAM_CHECK(refused_inside(rank, toy) && finish_micro(rank, toy));
     struct toy other = *toy;
@@ -281,10 +281,10 @@ static bool refuse(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     TEAM_OK(rank, zero_grad_open(rank->z, UNIT, NULL));
     if (zero_micro_count(rank->z) == 1)
-        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 (above) was opened");
+        REFUSED(rank, toy_fuse(rank, toy), ZERO_E_STATE, "unit 2 (above) was opened");
     TEAM_OK(rank, zero_grad_done(rank->z, UNIT, NULL));
     if (zero_micro_count(rank->z) == 1)
-        REFUSED(rank, toy_announce(rank, toy), ZERO_E_STATE, "unit 2 (above) was handed over");
+        REFUSED(rank, toy_fuse(rank, toy), ZERO_E_STATE, "unit 2 (above) was handed over");
     return true;
 }
 
@@ -311,7 +311,7 @@ static bool would_skip(struct team_rank *rank, void *user)
     rank->config.nonfinite = ZERO_NONFINITE_SKIP;
     TEAM_CHECK(open_job(rank, job));
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
-    REFUSED(rank, toy_announce(rank, &job->toy), ZERO_E_INVALID, "nonfinite=skip");
+    REFUSED(rank, toy_fuse(rank, &job->toy), ZERO_E_INVALID, "nonfinite=skip");
     return true;
 }
 
@@ -324,7 +324,7 @@ static void a_policy_to_skip(void **state)
 
 /* ------------------------------------------------------------------ what is told to all */
 
-/** The last rank announces another step, or none. */
+/** The last rank fuses another step, or none. */
 static bool disagree(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
@@ -332,14 +332,14 @@ static bool disagree(struct team_rank *rank, void *user)
     const bool odd = rank->rank == rank->world - 1;
     if (!open_job(rank, job) || !toy_train(rank, &toy, 1))
         return false;
-    toy.ahead = toy.ahead && !odd;
-    if (odd && !job->toy.ahead)
+    toy.fused = toy.fused && !odd;
+    if (odd && !job->toy.fused)
         toy.micro_batches++; // another scale
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
-    if (toy.ahead || !job->toy.ahead)
-        TEAM_OK(rank, toy_announce(rank, &toy));
+    if (toy.fused || !job->toy.fused)
+        TEAM_OK(rank, toy_fuse(rank, &toy));
     TEAM_OK(rank, zero_barrier(rank->z)); // from here on any call may tell
-    const bool early = job->toy.ahead && job->stage > 0;
+    const bool early = job->toy.fused && job->stage > 0;
     for (zero_unit unit = 0; unit < toy.unit_count; unit++) {
         zero_result r = zero_grad_open(rank->z, unit, NULL);
         r = r ? r : zero_grad_done(rank->z, unit, NULL);
@@ -355,8 +355,8 @@ static void ranks_that_differ(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 3; stage++)
-        for (int ahead = 0; ahead <= 1; ahead++) {
-            struct job job = job_of(ZERO_F32, 2 + stage % 2, ahead);
+        for (int fused = 0; fused <= 1; fused++) {
+            struct job job = job_of(ZERO_F32, 2 + stage % 2, fused);
             job.stage = stage;
             run(&job, "threads", job.toy.micro_batches, disagree);
         }
@@ -369,7 +369,7 @@ static bool spoil(struct team_rank *rank, void *user)
     if (!open_job(rank, job) || !toy_train(rank, &job->toy, 1))
         return false;
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
-    TEAM_OK(rank, toy_announce(rank, &job->toy));
+    TEAM_OK(rank, toy_fuse(rank, &job->toy));
     for (zero_unit unit = 0; unit < job->toy.unit_count; unit++) {
         TEAM_OK(rank, zero_grad_open(rank->z, unit, NULL));
         float *gradient = zero_grad_ptr(rank->z, 8, 1);
@@ -379,7 +379,7 @@ static bool spoil(struct team_rank *rank, void *user)
     }
     REFUSED(rank, zero_step(rank->z, NULL, NULL), ZERO_E_NONFINITE,
             "stacked, slice 1, element 1234");
-    TEAM_CHECK(!strstr(zero_last_error(rank->z), "a part of the announced update is made") ==
+    TEAM_CHECK(!strstr(zero_last_error(rank->z), "a part of the fused update is made") ==
                (job->stage == 0 && rank->world > 1));
     for (size_t s = 0; s < rank->z->layout.section_count; s++) {
         const struct eng_section_place *place = &rank->z->placement.sections[s];
@@ -403,7 +403,7 @@ static void a_gradient_that_is_not_finite(void **state)
 
 enum { VICTIM = 1 };
 
-/** The victim dies at some point of an announced step. */
+/** The victim dies at some point of a fused step. */
 static bool die(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
@@ -414,7 +414,7 @@ static bool die(struct team_rank *rank, void *user)
     if (rank->rank == VICTIM)
         TEAM_CHECK(base_fault_set("coll.reduce-scatter.*:kill@20", NULL) == ZERO_OK);
     zero_result r = zero_micro_begin(rank->z, 0, NULL);
-    r = r ? r : toy_announce(rank, toy);
+    r = r ? r : toy_fuse(rank, toy);
     for (zero_unit unit = 0; !r && unit < toy->unit_count; unit++) {
         r = zero_grad_open(rank->z, unit, NULL);
         r = r ? r : zero_grad_done(rank->z, unit, NULL);
