@@ -39,7 +39,7 @@ typedef enum zero_nonfinite {
 
 /**
  * Everything about a job that is not its model. Every field's zero is its default. Each key but
- * name, world, rank, team, native_comm and the log callback can also be given by the environment
+ * name, world, rank, team, nccl_comm and the log callback can also be given by the environment
  * as ZERO_<KEY> (upper case) and by ZERO_OPTIONS, which `zero-run -o key=value` sets; these win
  * over the struct, ZERO_OPTIONS over all. The key `log` (ZERO_LOG) sets levels by component:
  * "info,coll=debug". The plan names every value's source.
@@ -199,7 +199,7 @@ typedef struct zero_config {
                                      ranks that share a GPU. One rank alone moves nothing, unless
                                      "nccl" is given: then over it, as several do. Same bits, but
                                      for what `reduction` says of native */
-    void *native_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
+    void *nccl_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
                             this job in their order, each on this job's GPU; NULL (default): none;
                             the same on all ranks. zero_commit() asks it for ranks, rank, GPU and
                             state: ZERO_E_INVALID if it is of others or not ready, ZERO_E_DEVICE if
@@ -233,7 +233,7 @@ typedef struct zero_config {
                                     gradients, their sums and parameters over memory; of the GPU
                                     state over copies, with device_transport "host" gradients, too.
                                     A device_transport that is given has to be there, as NCCL of
-                                    several ranks with native_comm or device_register "on", and with
+                                    several ranks with nccl_comm or device_register "on", and with
                                     what always is "host" each is an error, as tile_bytes is. zero_step()
                                     tells of a step when it does with the one taken. Same bits */
     const char *device_register; /**< device_transport "nccl": whether the memory of a rank's GPU is

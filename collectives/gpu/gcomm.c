@@ -233,7 +233,7 @@ static zero_result join(struct gcomm *gcomm, const struct gcomm_config *config,
     zero_result result = ZERO_OK;
     if (gcomm->host->rank == 0)
         result = gcomm->transport->identify(id, &mine);
-    result = agree(gcomm->host, config->native != NULL,
+    result = agree(gcomm->host, config->nccl_comm != NULL,
                    "whether they give a communicator of their own", result, &mine, error);
     if (!result && coll_broadcast(gcomm->host, id, sizeof id, 0) != ZERO_OK)
         result = coll_state(gcomm->host, error);

@@ -66,7 +66,7 @@ struct gcomm_config {
     /** "nccl": an ncclComm_t, which is to be of the same ranks in the same order on the same
      * devices, and is otherwise left alone: what is made is beside it. NULL: none, on every rank or
      * on none. */
-    void *native;
+    void *nccl_comm;
     /** Memory of gcomm_alloc(), which all operations stay within; NULL: any. It is
      * registered, by transports that have that, on all ranks or on none. All ranks give some, or
      * none does. */
@@ -82,9 +82,9 @@ struct gcomm_config {
  * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
  * could not tell each other. Where what was begun cannot be ended, *gcomm is there for
  * gcomm_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
- * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments; `native`
- * has other ranks or another device), ZERO_E_DEVICE (what the transport says), ZERO_E_TIMEOUT,
- * _NOMEM, and the host's failures.
+ * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments;
+ * `nccl_comm` has other ranks or another device), ZERO_E_DEVICE (what the transport says),
+ * ZERO_E_TIMEOUT, _NOMEM, and the host's failures.
  */
 zero_result gcomm_open(struct gcomm **gcomm, const struct gcomm_config *config,
                        struct base_error *error);

@@ -72,7 +72,7 @@ struct gcomm_transport {
     zero_result (*alloc)(void **memory, size_t bytes, struct base_error *error);
     zero_result (*free)(void *memory, struct base_error *error);
 
-    /** Whether it can: loads what it needs, looks at config->native. ZERO_E_UNSUPPORTED,
+    /** Whether it can: loads what it needs, looks at config->nccl_comm. ZERO_E_UNSUPPORTED,
      * ZERO_E_INVALID. */
     zero_result (*prepare)(const struct gcomm_config *config, struct base_error *error);
     /** Makes what ranks meet by: the lowest one's. */

@@ -39,22 +39,22 @@ static zero_result state_of(ncclComm_t comm, struct base_error *error);
 /** Ours is not a part of it: sharing resources, which its owner may have chosen, would have the end
  * of ours end it, too; and where calls of its block, so would the split, for ever if a rank has
  * died. */
-static zero_result check_native(const struct nccl_library *library,
-                                const struct gcomm_config *config, struct base_error *error)
+static zero_result check_given(const struct nccl_library *library,
+                               const struct gcomm_config *config, struct base_error *error)
 {
-    ncclComm_t native = config->native;
+    ncclComm_t given = config->nccl_comm;
     int count = -1, rank = -1, number = -1;
-    zero_result result = state_of(native, error);
+    zero_result result = state_of(given, error);
     if (result == ZERO_AGAIN)
         return zero_fail(error, ZERO_E_INVALID,
                          "the ncclComm_t that was given is not ready: ncclCommGetAsyncError() says "
                          "ncclInProgress");
     if (!result)
-        result = done(library->count(native, &count), "ncclCommCount", NULL, error);
+        result = done(library->count(given, &count), "ncclCommCount", NULL, error);
     if (!result)
-        result = done(library->rank(native, &rank), "ncclCommUserRank", NULL, error);
+        result = done(library->rank(given, &rank), "ncclCommUserRank", NULL, error);
     if (!result)
-        result = done(library->device(native, &number), "ncclCommCuDevice", NULL, error);
+        result = done(library->device(given, &number), "ncclCommCuDevice", NULL, error);
     if (result)
         return result;
     if (count != config->host->world || rank != config->host->rank || number != config->number)
@@ -87,9 +87,9 @@ static zero_result nccl_prepare(const struct gcomm_config *config, struct base_e
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "NCCL_COMM_BLOCKING=1: a call that waits for a dead rank has no end");
     zero_result result = nccl_library(&library, error);
-    if (!result && config->native)
-        result = check_native(library, config, error);
-    if (!result && config->native)
+    if (!result && config->nccl_comm)
+        result = check_given(library, config, error);
+    if (!result && config->nccl_comm)
         check_order(config);
     return result;
 }

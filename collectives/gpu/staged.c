@@ -42,9 +42,10 @@ struct link {
 
 static zero_result staged_prepare(const struct gcomm_config *config, struct base_error *error)
 {
-    return config->native ? zero_fail(error, ZERO_E_INVALID,
-                                      "transport host has no use for a communicator that is given")
-                          : ZERO_OK;
+    return config->nccl_comm
+               ? zero_fail(error, ZERO_E_INVALID,
+                           "transport host has no use for a communicator that is given")
+               : ZERO_OK;
 }
 
 /** A move a section and peer each way, whose bytes begin at a place of their own; and the spans

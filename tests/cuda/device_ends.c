@@ -177,8 +177,8 @@ static void two_ranks_on_one_gpu(void **state)
 /* ------------------------------------------------------------------ a communicator of theirs */
 
 // Of these ranks, whose order is turned by so many.
-static bool make_native(const struct nccl_theirs *nccl, struct device_rank *rank, int turned,
-                        ncclComm_t *comm)
+static bool make_their_comm(const struct nccl_theirs *nccl, struct device_rank *rank, int turned,
+                            ncclComm_t *comm)
 {
     ncclUniqueId id;
     if (rank->rank == 0)
@@ -191,13 +191,13 @@ static bool make_native(const struct nccl_theirs *nccl, struct device_rank *rank
 }
 
 // Ours is beside it, and it is still good for what its owner does with it.
-static bool native(struct device_rank *rank)
+static bool given_comm(struct device_rank *rank)
 {
     struct nccl_theirs nccl;
     ncclComm_t comm = NULL;
     char *memory = device_rank_memory(rank, 1000);
-    NEED(nccl_theirs_find(&nccl) && make_native(&nccl, rank, 0, &comm));
-    rank->config.native = comm;
+    NEED(nccl_theirs_find(&nccl) && make_their_comm(&nccl, rank, 0, &comm));
+    rank->config.nccl_comm = comm;
     for (int i = 0; i < 2; i++) {
         NEED(opens(rank));
         NEED(nccl_theirs_settles(
@@ -207,7 +207,7 @@ static bool native(struct device_rank *rank)
         rank->device = NULL;
         NEED(coll_barrier(rank->host) == ZERO_OK);
     }
-    rank->config.native = rank->rank == 0 ? comm : NULL;
+    rank->config.nccl_comm = rank->rank == 0 ? comm : NULL;
     if (rank->world > 1)
         NEED(opens_only(rank, ZERO_E_INVALID,
                         "ranks 0 and 1 differ in whether they give a communicator of"));
@@ -215,12 +215,12 @@ static bool native(struct device_rank *rank)
     return true;
 }
 
-static bool native_of_others(struct device_rank *rank)
+static bool given_comm_of_others(struct device_rank *rank)
 {
     struct nccl_theirs nccl;
     ncclComm_t comm = NULL;
-    NEED(nccl_theirs_find(&nccl) && make_native(&nccl, rank, 1, &comm));
-    rank->config.native = comm;
+    NEED(nccl_theirs_find(&nccl) && make_their_comm(&nccl, rank, 1, &comm));
+    rank->config.nccl_comm = comm;
     if (rank->world > 1)
         NEED(opens_only(rank, ZERO_E_INVALID, "the ncclComm_t that was given is rank 1 of"));
     NEED(nccl.abort(comm) == ncclSuccess);
@@ -230,8 +230,8 @@ static bool native_of_others(struct device_rank *rank)
 static void a_communicator_of_the_program(void **state)
 {
     (void)state;
-    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, native));
-    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, native_of_others));
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, given_comm));
+    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, given_comm_of_others));
 }
 
 /* ------------------------------------------------------------------ registered memory */

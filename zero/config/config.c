@@ -26,8 +26,7 @@ static const char *const other_variables[] = {
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
-static const char *const struct_only[] = {"world", "rank",        "name",
-                                          "team",  "native_comm", "log_user"};
+static const char *const struct_only[] = {"world", "rank", "name", "team", "nccl_comm", "log_user"};
 
 struct resolution {
     struct eng_config *config;
@@ -506,7 +505,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         return result;
 
     store_all(&resolution);
-    config->native_comm = known.native_comm;
+    config->nccl_comm = known.nccl_comm;
     result = resolve_directory(config, error);
     if (!result)
         result = eng_config_decide(config, error);

@@ -3,7 +3,7 @@
  *
  * One table (config.c) has every key with its type, range, default and meaning; the struct,
  * ZERO_<KEY> and ZERO_OPTIONS are three ways to give the same keys, each stronger than the one
- * before. Rank, world, name, team, native_comm and the log callback come from the struct or the
+ * before. Rank, world, name, team, nccl_comm and the log callback come from the struct or the
  * launcher only.
  */
 #ifndef ZERO_CONFIG_CONFIG_H
@@ -98,7 +98,7 @@ struct eng_config {
     int device_number;            /**< this one */
     const char *device_transport; /**< "nccl", "host": a literal */
     bool over_nccl;               /**< "nccl" was given: it is for one rank alone, too */
-    void *native_comm;            /**< an ncclComm_t; NULL: none */
+    void *nccl_comm;              /**< an ncclComm_t; NULL: none */
     const char *device_register;  /**< "auto", "on", "off": a literal */
     bool resident;                /**< and sums and updates there, too: */
     const char *offload_update;   /**< "auto", "host", "device": a literal */

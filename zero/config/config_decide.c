@@ -252,7 +252,7 @@ static zero_result check_device_transport(const struct eng_config *config, struc
 {
     const char *key = eng_config_given(config, "device_transport")  ? "device_transport"
                       : eng_config_given(config, "device_register") ? "device_register"
-                      : config->native_comm                         ? "zero_config.native_comm"
+                      : config->nccl_comm                           ? "zero_config.nccl_comm"
                                                                     : NULL;
     const char *bound = config->undecided ? eng_config_bound_updater(config) : NULL;
     if (key && !config->resident && !may_stream(config))
@@ -260,9 +260,9 @@ static zero_result check_device_transport(const struct eng_config *config, struc
                          "%s is set, but no state is on a GPU%s%s: it is for device=cuda with "
                          "offload_optimizer=none, or with offload_update=device or auto",
                          key, bound ? ", and the host updates it: " : "", bound ? bound : "");
-    if (config->native_comm && strcmp(config->device_transport, "nccl") != 0)
+    if (config->nccl_comm && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,
-                         "zero_config.native_comm is set, but device_transport=%s: it is for nccl",
+                         "zero_config.nccl_comm is set, but device_transport=%s: it is for nccl",
                          config->device_transport);
     if (strcmp(config->device_register, "on") == 0 && strcmp(config->device_transport, "nccl") != 0)
         return zero_fail(error, ZERO_E_INVALID,

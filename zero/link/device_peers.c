@@ -103,7 +103,7 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
         .host = z->comm,
         .device = d->ops,
         .number = d->number,
-        .native = z->config.native_comm,
+        .nccl_comm = z->config.nccl_comm,
         .memory = registers ? state->memory : NULL,
         .bytes = registers ? state->offsets[DEVICE_PIECES] : 0,
         .must_register = strcmp(z->config.device_register, "on") == 0,

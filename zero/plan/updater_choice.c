@@ -113,7 +113,7 @@ static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
         return eng_device_can_move(z, error);
     if (z->config.world == 1)
         return ZERO_OK;
-    if (z->config.native_comm || strcmp(z->config.device_register, "on") == 0)
+    if (z->config.nccl_comm || strcmp(z->config.device_register, "on") == 0)
         return eng_device_can_move(z, error);
     if (ranks > 1 && strcmp(z->config.device_transport, "nccl") == 0) {
         snprintf(updater->why, sizeof updater->why,

@@ -59,7 +59,7 @@ static bool lend(struct team_rank *rank, void *user)
     const ncclResult_t result = nccl_theirs_make(
         &nccl, &lent->id, (rank->rank + lent->turned) % rank->world, rank->world, &comm);
     TEAM_CHECK(lent->unready || settles(comm, result));
-    rank->config.native_comm = comm;
+    rank->config.nccl_comm = comm;
     const bool good = lent->act(rank, comm, stream);
     team_close(rank);
     TEAM_CHECK(settles(comm, lent->unready ? result : ncclSuccess));
@@ -125,7 +125,7 @@ static bool commit_and_hear(struct team_rank *rank, ncclComm_t comm, void *strea
     rank->config.log = hear;
     rank->config.log_level = ZERO_LOG_WARN;
     for (int given = 1; given >= 0; given--) {
-        rank->config.native_comm = given ? comm : NULL;
+        rank->config.nccl_comm = given ? comm : NULL;
         TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
         TEAM_OK(rank, zero_commit(rank->z));
         team_close(rank);
@@ -168,7 +168,7 @@ static bool give_that_of_others(struct team_rank *rank, ncclComm_t comm, void *s
 static bool give_it_alone(struct team_rank *rank, ncclComm_t comm, void *stream)
 {
     (void)stream;
-    rank->config.native_comm = rank->rank == 0 ? comm : NULL;
+    rank->config.nccl_comm = rank->rank == 0 ? comm : NULL;
     return is_refused(rank, "differ in whether they give a communicator of their own");
 }
 
@@ -197,7 +197,7 @@ static void so_is_one_that_is_not_ready(void **state)
 static bool commit_alone(struct team_rank *rank, void *user)
 {
     rank->config.device = "cuda:0";
-    rank->config.native_comm = user;
+    rank->config.nccl_comm = user;
     TEAM_CHECK(team_open(rank) && toy_register(rank, &toy_odd));
     TEAM_OK(rank, zero_commit(rank->z));
     TEAM_CHECK(!strstr(zero_plan_text(rank->z), "NCCL's own buffers"));
