@@ -9,7 +9,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-all="update reduce collectives network mpi step gpt2 share native codec save offload"
+all="update reduce collectives network mpi step gpt2 share local codec save offload"
 
 for name in "$@"; do
     case " $all " in

@@ -288,7 +288,7 @@ static inline zero_load_result zero_load_result_default(void)
  * ordered*, between any two steps; options and result may be NULL, else their struct_size is set.
  * Afterwards weights, moments, counters, loss scale, frozen groups and blobs are those of the step,
  * and the seed of a context that has not stepped; V too, whatever zero_set_micro_batches() has made
- * it, but where config.micro_batches fixes it. With reduction=native the bits from here on are
+ * it, but where config.micro_batches fixes it. With reduction=local the bits from here on are
  * those of this number of ranks. zero_step_info() has step, updates, skips and loss scale of the
  * checkpoint; norm and clip are NaN.
  *

@@ -64,7 +64,7 @@ typedef struct zero_config {
     int32_t grad_units;       /**< gradients a rank may hold open or in flight at once at stages
                                    2, 3; default 4; 1 is enough for a program that opens one at a
                                    time, 2 where one stays open beside them (tied weights: the unit
-                                   of an embedding that is the classifier, too). reduction=native:
+                                   of an embedding that is the classifier, too). reduction=local:
                                    those of one size that may be open raw at once after a first
                                    micro-batch */
     int32_t cpu_threads;      /**< threads of the update and of copies to and from borrow and
@@ -87,7 +87,7 @@ typedef struct zero_config {
                                    "shared" (one copy of the parameters a host, updated in place:
                                    nothing is copied), "copy"; default "auto": shared where the
                                    transport can. No effect on bits, calls or their errors */
-    const char *reduction;    /**< "canonical" (default), or "native" (stages 0, 1; V a multiple of
+    const char *reduction;    /**< "canonical" (default), or "local" (stages 0, 1; V a multiple of
                                    the world size): micro-batches of a rank are added up in its
                                    gradient buffer, in the gradient's dtype, and travel once a
                                    step; the same bits at the same world size only, and with 16
@@ -139,7 +139,7 @@ typedef struct zero_config {
                                     computes again the first one of the next rank (one rank: its
                                     own), to the program a micro-batch like any other. Its gradients
                                     are compared, tensor by tensor, and it has no other effect; its
-                                    metrics are ignored. reduction=native: at most grad_units of
+                                    metrics are ignored. reduction=local: at most grad_units of
                                     them may be open at once. A difference is
                                     ZERO_E_DIVERGED from zero_step(), which names micro-batch,
                                     tensor and ranks: the program is not deterministic. Steps
@@ -193,12 +193,12 @@ typedef struct zero_config {
                                      otherwise: then nothing is brought to the host and no call of a
                                      step waits for the GPU, see zero_step(); no optimizers of the
                                      program's own so far. No paranoid, no buffers of the
-                                     caller's. Same bits, but for what `reduction` says of native */
+                                     caller's. Same bits, but for what `reduction` says of local */
     const char *device_transport; /**< how GPUs of several ranks move bytes, where state is on them:
                                      "nccl" (default), or "host": through memory of the host, for
                                      ranks that share a GPU. One rank alone moves nothing, unless
                                      "nccl" is given: then over it, as several do. Same bits, but
-                                     for what `reduction` says of native */
+                                     for what `reduction` says of local */
     void *nccl_comm; /**< device_transport=nccl: the program's own ncclComm_t, of all ranks of
                             this job in their order, each on this job's GPU; NULL (default): none;
                             the same on all ranks. zero_commit() asks it for ranks, rank, GPU and
@@ -220,7 +220,7 @@ typedef struct zero_config {
                                     zero_step() waits for them. No offload_params "nvme", no
                                     offload_grads "nvme". "auto" (default): the plan decides, for
                                     all ranks, and says why. It is "host" with state in files,
-                                    reduction "native" of several ranks, gather "shared", an
+                                    reduction "local" of several ranks, gather "shared", an
                                     optimizer of the program's own, on a GPU that has not the memory
                                     free for what passes through it or cannot run zero's kernels,
                                     and, of several ranks, where device_transport "nccl" was not

@@ -392,7 +392,7 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
 
 /**
  * Opens the unit's gradient in the current micro-batch: a buffer of each tensor's grad_dtype that
- * holds zeros (with reduction=native, what this rank's earlier micro-batches added), into which
+ * holds zeros (with reduction=local, what this rank's earlier micro-batches added), into which
  * kernels add. Stays open until zero_grad_done(); other units may be
  * opened meanwhile (tied weights). May wait until a buffer is free. *Collective, ordered.*
  * ZERO_E_STATE outside a micro-batch, in an evaluation, opened or handed over already, or the unit
@@ -403,7 +403,7 @@ ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream str
 
 /** The same, without zeroing: the caller overwrites every element of every slice; a `grad` buffer,
  * which no call but zero_grad_done() zeroes, is as with zero_grad_open(). With
- * reduction=native the buffer is another one after the first micro-batch, and is added when it is
+ * reduction=local the buffer is another one after the first micro-batch, and is added when it is
  * handed over: ZERO_E_LIMIT if grad_units of its size are open. */
 ZERO_API zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream);
 
@@ -414,7 +414,7 @@ ZERO_API void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t slice);
 /**
  * Hands the unit's gradient over: rounded to comm_dtype, it travels to its owners, who add the
  * micro-batches in the order 0, 1, ..., V-1 in fp32 (in blocks of sum_group, or rank by rank with
- * reduction=native). *Collective, ordered*, once a unit and micro-batch. The buffer must not be
+ * reduction=local). *Collective, ordered*, once a unit and micro-batch. The buffer must not be
  * touched afterwards; a caller's own (`grad`) is zeros again, and the next micro-batch's.
  * ZERO_E_STATE: not open.
  */
@@ -510,7 +510,7 @@ typedef struct zero_step_result {
                                that element, with bad_rank -1; -1 if none */
     int32_t bad_slice;
     uint64_t bad_element;
-    uint64_t bad_micro; /**< its micro-batch (reduction=native: its rank's last), */
+    uint64_t bad_micro; /**< its micro-batch (reduction=local: its rank's last), */
     int32_t bad_rank;   /**< and the rank that computed it */
     int32_t reserved;
     double loss_scale; /**< what this step's gradients were multiplied by; 1: by none */
@@ -542,7 +542,7 @@ static inline zero_step_result zero_step_result_default(void)
  * behind such. Within a step calls wait for the GPU where bytes pass through the host: with
  * device_transport=host whatever moves some to other ranks; with offload_update=host
  * zero_grad_done(), for the gradient handed over before, and zero_step(), for the last one: with
- * reduction=native in the last micro-batch only, for what leaves the GPU then.
+ * reduction=local in the last micro-batch only, for what leaves the GPU then.
  *
  * ZERO_E_STATE: a unit is gathered, a gradient open, a micro-batch, gradient or metric is missing,
  * or an evaluation is under way (nothing changed). ZERO_E_INVALID: args out of range (nothing
@@ -677,7 +677,7 @@ ZERO_API zero_result zero_eval_end(zero_ctx *z);
  * moments of every tensor, by name; step, updates, V, sum_group, seed, the last hyper-parameters,
  * each group's optimizer and decay, which groups are frozen, the loss scale and its clean steps if
  * there is one; and the bytes of every blob that is attached as ZERO_GLOBAL. The same at every
- * world size, stage, transport, way of gathering and prefetch depth (but for reduction=native: the
+ * world size, stage, transport, way of gathering and prefetch depth (but for reduction=local: the
  * same world size, and where GPUs sum the same device_transport). Two runs of one program and
  * configuration (comm_dtype, reduction and each grad_dtype are not in it) are the same run if their
  * fingerprints are. *Collective.* digest: 16 bytes, printed in order as hex. ZERO_E_STATE: inside a
@@ -713,7 +713,7 @@ ZERO_API zero_result zero_import(zero_ctx *z, const char *path, const char *pref
  * saves, so that zero_load() takes it back, too.
  *
  * ZERO_E_INVALID: micro_batches is not in 1 .. 2^20 or doesn't go with the reduction, or needs
- * memory that was not planned: with sum_group, or with reduction=native, a V above the world size
+ * memory that was not planned: with sum_group, or with reduction=local, a V above the world size
  * where that at commit was not (with sum_group: was given, and was not). ZERO_E_STATE: inside a
  * step, or a unit is gathered. ZERO_E_NOMEM (not fatal here). After these nothing has changed.
  * ZERO_E_DIVERGED: ranks gave different numbers; fatal.

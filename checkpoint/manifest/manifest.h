@@ -90,7 +90,7 @@ struct ckpt_state {
     bool has_loss_scale, loss_scale_dynamic;
     double loss_scale;
     uint64_t loss_scale_clean;
-    bool native;
+    bool local;                 /**< local accumulation; "native" in the file */
     enum ckpt_dtype comm_dtype; /**< CKPT_OTHER: each gradient's own */
     int stage;
     uint8_t fingerprint[16];

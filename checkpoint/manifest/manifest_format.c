@@ -214,7 +214,7 @@ static void put_state(struct writer *writer, const struct ckpt_state *state)
     put_number(writer, ",\n\"skips\": ", state->skips);
     put_hex64(writer, ",\n\"seed\": ", state->seed);
     put_number(writer, ",\n\"stage\": ", (uint64_t)state->stage);
-    put_word(writer, ",\n\"reduction\": ", state->native ? "native" : "canonical");
+    put_word(writer, ",\n\"reduction\": ", state->local ? "native" : "canonical");
     put_dtype(writer, ",\n\"comm_dtype\": ", state->comm_dtype);
     put(writer, ",\n\"loss_scale\": ");
     if (state->has_loss_scale) {

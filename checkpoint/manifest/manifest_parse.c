@@ -336,7 +336,7 @@ static void parse_state(struct parser *parser, struct ckpt_state *state, const j
     state->seed = hex64(parser, root, "seed");
     state->stage = (int)number(parser, root, "stage", 3);
     const json_t *reduction = json_object_get(root, "reduction");
-    state->native = choice(parser, reduction, "reduction", reductions, 2) == 1;
+    state->local = choice(parser, reduction, "reduction", reductions, 2) == 1;
     const json_t *comm = json_object_get(root, "comm_dtype");
     state->comm_dtype = CKPT_OTHER;
     if (strcmp(word(parser, comm, "comm_dtype"), "default") != 0)

@@ -87,7 +87,7 @@ static const struct spec specs[] = {
      "how ranks exchange data"},
     {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, NULL,
      "units gathered ahead at stage 3 (default 2; 4 with --offload-params nvme)"},
-    {"accumulate-native", NULL, SWITCH, AT(accumulate_native), 0, 0, NULL,
+    {"accumulate-local", NULL, SWITCH, AT(accumulate_local), 0, 0, NULL,
      "stages 0, 1: add a rank's micro-batches before they travel; same bits at one number of "
      "ranks"},
     {"offload-optimizer", "host|nvme", TEXT, AT(offload_optimizer), 0, 0, NULL,
@@ -346,10 +346,9 @@ static bool check(const struct options *o, struct reason *reason)
                       o->dims.context, 1 << 24);
     if (o->nesterov && o->optimizer != OPTIMIZER_SGD)
         return refuse(reason, "--nesterov is for --optimizer sgd only");
-    if (o->accumulate_native && o->stage > 1)
-        return refuse(reason,
-                      "--accumulate-native is for --stage 0 and 1, where a rank has a whole "
-                      "gradient");
+    if (o->accumulate_local && o->stage > 1)
+        return refuse(reason, "--accumulate-local is for --stage 0 and 1, where a rank has a whole "
+                              "gradient");
     if (o->schedule != SCHEDULE_CONSTANT && o->min_lr > o->lr)
         return refuse(reason, "--min-lr %g is above --lr %g", o->min_lr, o->lr);
     if (o->ranks > 1 && (o->transport != TRANSPORT_AUTO && o->transport != TRANSPORT_THREADS))

@@ -69,7 +69,7 @@ struct options {
     int ranks; /**< 0: what the launcher says */
     int transport;
     int prefetch; /**< -1: the library's default */
-    bool accumulate_native;
+    bool accumulate_local;
     /** NULL, 0: the library's defaults. */
     const char *offload_optimizer, *offload_params, *offload_grads, *nvme_dir, *io, *compress;
     int64_t tile_bytes, host_bytes;

@@ -36,7 +36,7 @@ static zero_result join(struct trainer *t, const struct place *place)
     config.prefetch_units = o->prefetch < 0 ? 0 : o->prefetch > 0 ? o->prefetch : ZERO_OFF;
     config.cpu_threads = o->threads;
     config.seed = o->seed;
-    config.reduction = o->accumulate_native ? "native" : NULL;
+    config.reduction = o->accumulate_local ? "local" : NULL;
     config.offload_optimizer = o->offload_optimizer;
     config.offload_params = o->offload_params;
     config.offload_grads = o->offload_grads;

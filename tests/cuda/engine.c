@@ -42,7 +42,7 @@ static void and_with_other_orders_of_sums(void **state)
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         struct job job = job_of(2, turn % 2);
-        job.native = job.toy.absent = true;
+        job.local = job.toy.absent = true;
         job.toy.raw = turn > 1;
         job.toy.micro_batches = 8;
         job_compare(2, &job);
@@ -133,12 +133,12 @@ static bool add_behind_another_stream(struct place *place)
     return job_conclude(place);
 }
 
-static void native_sums_are_those_of_all_streams(void **state)
+static void local_sums_are_those_of_all_streams(void **state)
 {
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         struct job job = job_of(1, turn % 2);
-        job.native = true;
+        job.local = true;
         job.resident = turn > 1;
         job.toy.raw = false;
         job.toy.micro_batches = 3;
@@ -177,13 +177,13 @@ static bool count_copies(struct place *place)
     return job_conclude(place);
 }
 
-static void native_sums_leave_once_a_step(void **state)
+static void local_sums_leave_once_a_step(void **state)
 {
     (void)state;
     cuda_driver_find(CUDA_DRIVER_COPIED, &copied);
     for (int turn = 0; turn < 4; turn++) {
         struct job job = job_of(1, turn % 2);
-        job.native = true;
+        job.local = true;
         job.verify = turn > 1;
         job.toy.micro_batches = 4;
         job.act = count_copies;
@@ -200,8 +200,8 @@ int main(void)
         cmocka_unit_test(what_is_looked_at_is_not_written_over),
         cmocka_unit_test(and_with_one_gradient_on_its_way),
         cmocka_unit_test(and_with_state_in_files),
-        cmocka_unit_test(native_sums_are_those_of_all_streams),
-        cmocka_unit_test(native_sums_leave_once_a_step),
+        cmocka_unit_test(local_sums_are_those_of_all_streams),
+        cmocka_unit_test(local_sums_leave_once_a_step),
     };
     if (!job_begin())
         return JOB_SKIPPED;

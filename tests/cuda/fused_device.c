@@ -82,13 +82,13 @@ static void so_does_what_is_rounded(void **state)
     }
 }
 
-static void so_do_native_sums(void **state)
+static void so_do_local_sums(void **state)
 {
     (void)state;
     for (int turn = 0; turn < 2; turn++) {
         const int world = 1 + turn;
         struct job job = fused(world, 1);
-        job.native = true;
+        job.local = true;
         job.toy.dtype = ZERO_F32; // of two ranks any order has the same bits
         job.toy.micro_batches = 2 * world;
         job_compare(world, &job);
@@ -369,7 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_stage_and_dtype_gives_the_bits_of_the_host),
         cmocka_unit_test(so_it_does_over_nccl),
         cmocka_unit_test(so_does_what_is_rounded),
-        cmocka_unit_test(so_do_native_sums),
+        cmocka_unit_test(so_do_local_sums),
         cmocka_unit_test(a_step_may_be_fused_or_not),
         cmocka_unit_test(what_may_be_is_updated_before),
         cmocka_unit_test(nobody_waits_for_it),

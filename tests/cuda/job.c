@@ -413,7 +413,7 @@ static bool open_job(struct team_rank *rank, const struct job *job)
     rank->config.verify_micro = job->verify;
     rank->config.open_units = 2;
     rank->config.prefetch_units = job->stage % 2 ? 1 : ZERO_OFF;
-    rank->config.reduction = job->native ? "native" : NULL;
+    rank->config.reduction = job->local ? "local" : NULL;
     if (rank->config.device && !job->resident) {
         rank->config.offload_optimizer = "host";
         rank->config.offload_update = "host";

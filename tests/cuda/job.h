@@ -23,7 +23,7 @@ struct job {
     int stage;
     const char *gather;
     int64_t persist;
-    bool native, verify, nvme, params_nvme, sums_nvme;
+    bool local, verify, nvme, params_nvme, sums_nvme;
     bool resident;       /**< all state is on the GPU, too, */
     bool streamed;       /**< but for what passes through it, */
     const char *moves;   /**< which move bytes this way; NULL: by "host" */

@@ -1,4 +1,4 @@
-// reduction=native with all state on the GPU: a rank adds its micro-batches up there, and what
+// reduction=local with all state on the GPU: a rank adds its micro-batches up there, and what
 // travels once a step is the transport's own reduce-scatter. Through the host that adds in the
 // order of ranks, so a program that computes on the host ends in the same bits, but for what it
 // rounds to 16 bits on its way; NCCL's order is its own, so it gets gradients whose sums are exact.
@@ -24,10 +24,10 @@ static void half_on_the_way(zero_config *config)
     config->comm_dtype = ZERO_BF16;
 }
 
-static struct job native(int world, int stage, int rounds)
+static struct job local(int world, int stage, int rounds)
 {
     struct job job = job_of(world, stage);
-    job.resident = job.native = true;
+    job.resident = job.local = true;
     job.gather = NULL;
     job.toy.micro_batches = world * rounds;
     job.configure = wide_on_the_way;
@@ -42,7 +42,7 @@ static void ranks_end_in_the_bits_of_the_host(void **state)
         if (!test_takes(turn))
             continue;
         const int world = 1 + turn / 4, stage = turn % 2;
-        struct job job = native(world, stage, turn / 2 % 2 ? 3 : 1);
+        struct job job = local(world, stage, turn / 2 % 2 ? 3 : 1);
         job.toy.dtype = (zero_dtype[]){ZERO_F32, ZERO_BF16, ZERO_F16}[(turn + turn / 4) % 3];
         job.toy.raw = turn / 2 % 3 != 0;
         job.releases_first = turn == 11;
@@ -54,7 +54,7 @@ static void so_they_do_with_state_of_the_host(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 1; stage++) {
-        struct job job = native(2, stage, 2);
+        struct job job = local(2, stage, 2);
         job.streamed = true;
         job.nvme = stage == 1;
         job_compare(2, &job);
@@ -66,7 +66,7 @@ static void one_rank_rounds_as_the_host(void **state)
 {
     (void)state;
     for (int stage = 0; stage <= 1; stage++) {
-        struct job job = native(1, stage, 3);
+        struct job job = local(1, stage, 3);
         job.toy.dtype = stage ? ZERO_F16 : ZERO_F32;
         job.configure = half_on_the_way;
         job_compare(1, &job);
@@ -101,7 +101,7 @@ static void a_program_may_decide_itself(void **state)
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         const int world = 1 + turn % 3;
-        struct job job = native(world, turn % 2, 3);
+        struct job job = local(world, turn % 2, 3);
         job.toy.frozen = turn < 2 ? 0 : 2;
         job.act = change_course;
         job_compare(world, &job);
@@ -121,7 +121,7 @@ static void steps_that_are_not_finite_are_skipped(void **state)
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         const int world = 1 + turn;
-        struct job job = native(world, turn % 2, 3);
+        struct job job = local(world, turn % 2, 3);
         job.toy.raw = turn < 2;
         job.toy.absent = false;
         job.configure = skips;
@@ -146,7 +146,7 @@ static void who_sent_it_is_named(void **state)
     (void)state;
     for (int turn = 0; turn < 4; turn++) {
         const int world = 2 + turn / 2;
-        struct job job = native(world, turn % 2, 2);
+        struct job job = local(world, turn % 2, 2);
         job.toy.absent = false;
         job.toy.dtype = ZERO_BF16; // without a loss scale that changes
         job.act = train_badly;
@@ -253,7 +253,7 @@ static void exact_sums(const char *moves, int most)
         if (!test_takes(turn))
             continue;
         const int world = 2 + (turn + turn / 4) % (most - 1);
-        struct job job = native(world, turn / 2 % 2, turn % 4 ? 3 : 1);
+        struct job job = local(world, turn / 2 % 2, turn % 4 ? 3 : 1);
         job.moves = moves;
         job.act = add_exactly;
         job.toy.dtype = turn < 4 ? ZERO_BF16 : ZERO_F32;
@@ -275,7 +275,7 @@ static void so_it_is_by_nccl(void **state)
     (void)state;
     if (job_most_gpus() >= 2)
         exact_sums("nccl", job_most_gpus()); // a GPU each
-    struct job alone = native(1, 1, 3);
+    struct job alone = local(1, 1, 3);
     alone.moves = "nccl";
     job_compare(1, &alone);
 }
@@ -301,7 +301,7 @@ static bool add_large(struct place *place)
 static void a_sum_that_overflows_is_nobodys(void **state)
 {
     (void)state;
-    struct job job = native(2, 1, 1);
+    struct job job = local(2, 1, 1);
     job.toy.dtype = ZERO_F32;
     job.act = add_large;
     job.configure = f16_on_the_way;
@@ -341,7 +341,7 @@ static void nccls_is_named_though_steps_are_queued(void **state)
         skip();
     for (int turn = 0; turn < 8; turn++) {
         const int world = 2 + turn / 4;
-        struct job job = native(world, turn % 2, 1);
+        struct job job = local(world, turn % 2, 1);
         job.moves = "nccl";
         job.act = add_badly;
         job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
@@ -373,7 +373,7 @@ static void a_step_waits_for_nothing(void **state)
         const int world = 1 + turn / 2;
         if (!job_gpu_each(world))
             skip();
-        struct job job = native(world, turn % 2, 2);
+        struct job job = local(world, turn % 2, 2);
         job.moves = "nccl";
         job.toy.dtype = ZERO_BF16; // without a loss scale that the program asks for
         job.act = step_without_waiting;
@@ -401,7 +401,7 @@ static bool count_allocations(struct place *place)
 static void steps_allocate_nothing(void **state)
 {
     (void)state;
-    struct job job = native(2, 1, 2);
+    struct job job = local(2, 1, 2);
     job.act = count_allocations;
     job_compare(2, &job);
 }

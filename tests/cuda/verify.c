@@ -11,15 +11,15 @@
 #include <cmocka.h>
 
 /** How ranks meet, and who keeps the state. */
-enum way { HOST, NCCL, NATIVE, NATIVE_NCCL, STREAMED, FILES, WAYS };
+enum way { HOST, NCCL, LOCAL, LOCAL_NCCL, STREAMED, FILES, WAYS };
 
 static struct job verified(int world, int stage, enum way way)
 {
     struct job job = job_of(world, stage);
     job.resident = job.verify = true;
     job.gather = NULL;
-    job.moves = way == NCCL || way == NATIVE_NCCL ? "nccl" : "host";
-    job.native = way == NATIVE || way == NATIVE_NCCL;
+    job.moves = way == NCCL || way == LOCAL_NCCL ? "nccl" : "host";
+    job.local = way == LOCAL || way == LOCAL_NCCL;
     job.streamed = way >= STREAMED;
     job.nvme = way == FILES;
     return job;
@@ -28,8 +28,8 @@ static struct job verified(int world, int stage, enum way way)
 /** NCCL wants a GPU each, and each rank as many micro-batches. */
 static bool possible(int world, int stage, enum way way)
 {
-    const bool nccl = way == NCCL || way == NATIVE_NCCL;
-    return (stage < 2 || (way != NATIVE && way != NATIVE_NCCL)) && (!nccl || job_gpu_each(world));
+    const bool nccl = way == NCCL || way == LOCAL_NCCL;
+    return (stage < 2 || (way != LOCAL && way != LOCAL_NCCL)) && (!nccl || job_gpu_each(world));
 }
 
 /* ------------------------------------------------------------------ the right program */
@@ -55,12 +55,12 @@ static void a_right_program_has_the_same_bits(void **state)
             continue;
         struct job job = verified(world, stage, way);
         job.act = train;
-        if (job.native) {
+        if (job.local) {
             // NCCL may add two ranks' in one order only.
-            job.toy.micro_batches = way == NATIVE ? 2 * world : world;
+            job.toy.micro_batches = way == LOCAL ? 2 * world : world;
             job.toy.dtype = ZERO_F32;
         }
-        if (way == NATIVE_NCCL && world > 2)
+        if (way == LOCAL_NCCL && world > 2)
             continue;
         job_compare(world, &job);
     }

@@ -273,7 +273,7 @@ static void set_paranoid(zero_config *config)
 
 static void set_reduction(zero_config *config)
 {
-    config->reduction = "native";
+    config->reduction = "local";
 }
 
 static void set_gather(zero_config *config)
@@ -303,7 +303,7 @@ static void settings_are_compared(void **state)
         {.name = "loss_scale", .configure = set_loss_scale, .says = "loss_scale"},
         {.name = "paranoid", .configure = set_paranoid, .says = "paranoid"},
         {.name = "verify_micro", .configure = set_verify_micro, .says = "verify_micro"},
-        {.name = "reduction", .configure = set_reduction, .says = "native"},
+        {.name = "reduction", .configure = set_reduction, .says = "local"},
         {.name = "gather", .configure = set_gather, .says = "shared"},
         {.name = "sum_group", .configure = set_sum_group, .says = "sum_group"},
     };

@@ -260,12 +260,12 @@ static void compare(zero_dtype dtype, int32_t micro_batches, bool tied, int worl
 }
 
 /** Sums in whatever order are close to the exact ones. */
-static void native_sums(void **state)
+static void local_sums(void **state)
 {
     (void)state;
     const struct synthetic model = {.dtype = ZERO_F32, .micro_batches = 8};
-    compare_model(&model, 2, 0, "native");
-    compare_model(&model, 4, 1, "native");
+    compare_model(&model, 2, 0, "local");
+    compare_model(&model, 4, 1, "local");
 }
 
 static void sums_of_blocks(void **state)
@@ -406,7 +406,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank),         cmocka_unit_test(three_ranks_f32),
         cmocka_unit_test(three_ranks_bf16), cmocka_unit_test(two_ranks_mixed),
-        cmocka_unit_test(native_sums),      cmocka_unit_test(sums_of_blocks),
+        cmocka_unit_test(local_sums),       cmocka_unit_test(sums_of_blocks),
         cmocka_unit_test(three_ranks_f16),  cmocka_unit_test(gradients_of_other_types),
     };
     const struct CMUnitTest part[] = {cmocka_unit_test(part_of_matrix)};

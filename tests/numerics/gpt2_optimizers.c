@@ -83,14 +83,14 @@ static void test_optimizers(void **state)
 }
 
 // Sums in another order: the same at either stage, and nearly the same loss as in the usual one.
-static void test_accumulate_native(void **state)
+static void test_accumulate_local(void **state)
 {
     (void)state;
     const struct outcome canonical = train("", 2, 0, false);
-    const struct outcome native = train("--accumulate-native", 2, 0, false);
-    compare(native.fingerprint, "--accumulate-native", 2, 1, true);
-    assert_string_not_equal(native.fingerprint, canonical.fingerprint);
-    assert_true(native.last > 0.999 * canonical.last && native.last < 1.001 * canonical.last);
+    const struct outcome local = train("--accumulate-local", 2, 0, false);
+    compare(local.fingerprint, "--accumulate-local", 2, 1, true);
+    assert_string_not_equal(local.fingerprint, canonical.fingerprint);
+    assert_true(local.last > 0.999 * canonical.last && local.last < 1.001 * canonical.last);
 }
 
 int main(int argc, char **argv)
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
     text = argv[3];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_accumulate_native),
+        cmocka_unit_test(test_accumulate_local),
     };
     return cmocka_run_group_tests_name("gpt2_optimizers", tests, NULL, NULL);
 }

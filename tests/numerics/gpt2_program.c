@@ -295,7 +295,7 @@ static void test_usage(void **state)
     assert_fails(2, "'f8' is none of f32|bf16|f16", "--dtype f8");
     assert_fails(2, "'rmsprop' is none of adamw|adam", "--optimizer rmsprop");
     assert_fails(2, "--nesterov is for --optimizer sgd only", "--nesterov");
-    assert_fails(2, "--accumulate-native is for --stage 0 and 1", "--accumulate-native --stage 2");
+    assert_fails(2, "--accumulate-local is for --stage 0 and 1", "--accumulate-local --stage 2");
     assert_fails(2, "needs a value", "--data --lr 1");
     assert_fails(2, "needs a value", "--seed");
     assert_fails(2, "takes no value", "--recompute=1");

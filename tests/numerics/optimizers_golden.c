@@ -238,9 +238,9 @@ static void test_optimizer(void **state)
                 run_scaled(&training, variants[v].skips ? "dynamic" : "1024", 3 - training.stage,
                            golden, worst);
         }
-    struct training native = {
-        .optimizer = optimizer, .variant = &variants[count - 1], .reduction = "native"};
-    run(&native, 2, golden, worst);
+    struct training local = {
+        .optimizer = optimizer, .variant = &variants[count - 1], .reduction = "local"};
+    run(&local, 2, golden, worst);
     print_message("%s: weights are off by at most %.1e, norms by %.1e of their value\n",
                   optimizer->name, worst[0], worst[1]);
     golden_close(golden);

@@ -135,7 +135,7 @@ static void a_change_before_the_first_step_leaves_no_trace(void **state)
 }
 
 // Sums of a rank's own micro-batches have the bits of their number of ranks.
-static void native_sums_change_too(void **state)
+static void local_sums_change_too(void **state)
 {
     (void)state;
     for (int raw = 0; raw < 2; raw++)
@@ -143,7 +143,7 @@ static void native_sums_change_too(void **state)
             struct job job = {.toy = toy_odd,
                               .first = 2 * world,
                               .changes = {2 * world, 5 * world, world, 3 * world},
-                              .reduction = "native"};
+                              .reduction = "local"};
             job.toy.raw = raw;
             run(&job, world, NULL);
             uint8_t expected[16];
@@ -190,8 +190,8 @@ static void what_was_not_planned_is_refused(void **state)
          .first = 3,
          .refused = "is not in 1 to 1048576"},
         {.changes = {4, 6}, .first = 3, .sum_group = 2, .refused = "with sum_group=2 on 3 ranks"},
-        {.changes = {4, 7}, .first = 6, .reduction = "native", .refused = "reduction=native with"},
-        {.changes = {6, 9}, .first = 3, .reduction = "native", .refused = "no spare gradients"},
+        {.changes = {4, 7}, .first = 6, .reduction = "local", .refused = "reduction=local with"},
+        {.changes = {6, 9}, .first = 3, .reduction = "local", .refused = "no spare gradients"},
     };
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         struct job job = jobs[i];
@@ -254,7 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_of_one_run),
         cmocka_unit_test(a_change_before_the_first_step_leaves_no_trace),
-        cmocka_unit_test(native_sums_change_too),
+        cmocka_unit_test(local_sums_change_too),
         cmocka_unit_test(what_was_not_planned_is_refused),
         cmocka_unit_test(inside_a_step_it_is_refused),
         cmocka_unit_test(ranks_must_agree),

@@ -245,7 +245,7 @@ static void nothing_else_changes(void **state)
 }
 
 /** A rank's micro-batches are added up in the engine's memory, in the gradient's type. */
-static void native_sums_are_the_same(void **state)
+static void local_sums_are_the_same(void **state)
 {
     (void)state;
     for (int dtype = 0; dtype < 2; dtype++)
@@ -254,7 +254,7 @@ static void native_sums_are_the_same(void **state)
                                 .stage = stage,
                                 .world = 2,
                                 .micro_batches = 6,
-                                .reduction = "native"};
+                                .reduction = "local"};
             run(&plain);
             for (int raw = 0; raw < 2; raw++) {
                 // Values that overwrite are rounded once more; f32 has no such difference.
@@ -320,12 +320,12 @@ static bool train_long(struct team_rank *rank, void *user)
 static void several_threads_copy_the_same(void **state)
 {
     (void)state;
-    for (int native = 0; native < 2; native++) {
+    for (int local = 0; local < 2; local++) {
         struct job plain = {.dtype = ZERO_F32,
-                            .stage = native,
+                            .stage = local,
                             .world = 2,
                             .micro_batches = 4,
-                            .reduction = native ? "native" : NULL,
+                            .reduction = local ? "local" : NULL,
                             .threads = 1};
         struct job job = plain;
         job.threads = 3;
@@ -531,7 +531,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_else_changes),
-        cmocka_unit_test(native_sums_are_the_same),
+        cmocka_unit_test(local_sums_are_the_same),
         cmocka_unit_test(several_threads_copy_the_same),
         cmocka_unit_test(values_arrive_when_they_are_asked_for),
         cmocka_unit_test(no_gradient_leaves_the_buffer),

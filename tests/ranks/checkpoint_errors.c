@@ -438,8 +438,8 @@ static void another_model_or_configuration_is_refused(void **state)
         if (!team_run(team_threads(world), world, load_another, &other))
             fail_msg("%s, case %zu", other.says, i);
     }
-    struct otherness native = {"reduction", .key = "reduction", .text = "native", STRICT};
-    run(1, load_another, &native);
+    struct otherness local = {"reduction", .key = "reduction", .text = "local", STRICT};
+    run(1, load_another, &local);
 }
 
 /* ------------------------------------------------------------------ in part */
@@ -574,51 +574,51 @@ static void a_schedule_of_batches_goes_back(void **state)
     }
 }
 
-/** What reduction=native has saved goes on with the same bits on as many ranks, and with others on
+/** What reduction=local has saved goes on with the same bits on as many ranks, and with others on
  * another number, if V can be dealt out to them. */
-struct native {
+struct local {
     int saved_world;
     uint8_t saved[16], end[16];
 };
 
-static bool go_on_natively(struct team_rank *rank, void *user)
+static bool go_on_locally(struct team_rank *rank, void *user)
 {
-    struct native *native = user;
+    struct local *local = user;
     struct toy toy = toy_odd;
     uint8_t digest[16];
     toy.micro_batches = 12;
-    rank->config.stage = native->saved_world ? 1 : 0;
-    rank->config.reduction = "native";
+    rank->config.stage = local->saved_world ? 1 : 0;
+    rank->config.reduction = "local";
     if (!toy_open(rank, &toy))
         return false;
-    if (!native->saved_world) {
+    if (!local->saved_world) {
         if (!toy_train(rank, &toy, SAVED_AT) || !saved_now(rank, directory.directory, NULL))
             return false;
         TEAM_OK(rank, zero_fingerprint(rank->z, digest));
         if (rank->rank == 0)
-            memcpy(native->saved, digest, sizeof digest);
+            memcpy(local->saved, digest, sizeof digest);
         if (!toy_train(rank, &toy, SAVED_AT))
             return false;
         TEAM_OK(rank, zero_fingerprint(rank->z, digest));
         if (rank->rank == 0)
-            memcpy(native->end, digest, sizeof digest);
+            memcpy(local->end, digest, sizeof digest);
         return true;
     }
     TEAM_OK(rank, zero_load(rank->z, checkpoint_path(SAVED_AT), NULL, NULL));
-    TEAM_STATE(rank, native->saved);
+    TEAM_STATE(rank, local->saved);
     if (!toy_train(rank, &toy, SAVED_AT))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
-    TEAM_CHECK((memcmp(digest, native->end, sizeof digest) == 0) ==
-               (rank->world == native->saved_world));
+    TEAM_CHECK((memcmp(digest, local->end, sizeof digest) == 0) ==
+               (rank->world == local->saved_world));
     return true;
 }
 
-static bool deal_out_natively(struct team_rank *rank, void *user)
+static bool deal_out_locally(struct team_rank *rank, void *user)
 {
     uint8_t digest[16];
     (void)user;
-    rank->config.reduction = "native"; // V is as many as ranks, and what V=12 needs is not planned
+    rank->config.reduction = "local"; // V is as many as ranks, and what V=12 needs is not planned
     if (!team_open(rank) || !toy_register(rank, &toy_odd))
         return false;
     TEAM_OK(rank, zero_commit(rank->z));
@@ -629,16 +629,16 @@ static bool deal_out_natively(struct team_rank *rank, void *user)
     return true;
 }
 
-static void native_sums_go_on_on_as_many_ranks(void **state)
+static void local_sums_go_on_on_as_many_ranks(void **state)
 {
     (void)state;
-    struct native native = {.saved_world = 0};
-    run(2, go_on_natively, &native);
-    native.saved_world = 2;
-    run(2, go_on_natively, &native);
-    run(3, go_on_natively, &native);
-    run(4, deal_out_natively, NULL);
-    run(5, deal_out_natively, NULL);
+    struct local local = {.saved_world = 0};
+    run(2, go_on_locally, &local);
+    local.saved_world = 2;
+    run(2, go_on_locally, &local);
+    run(3, go_on_locally, &local);
+    run(4, deal_out_locally, NULL);
+    run(5, deal_out_locally, NULL);
 }
 
 /** The seed of a context that has not stepped is the one that was saved. */
@@ -686,7 +686,7 @@ int main(void)
         TEST(a_part_may_be_loaded),
         TEST(the_batch_is_the_one_that_was_saved),
         TEST(a_schedule_of_batches_goes_back),
-        TEST(native_sums_go_on_on_as_many_ranks),
+        TEST(local_sums_go_on_on_as_many_ranks),
         TEST(the_seed_is_the_one_that_was_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

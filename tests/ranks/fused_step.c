@@ -79,7 +79,7 @@ static bool train(struct team_rank *rank, void *user)
     return true;
 }
 
-static void native_sums(void **state)
+static void local_sums(void **state)
 {
     (void)state;
     for (int world = 1; world <= 3; world++)
@@ -87,7 +87,7 @@ static void native_sums(void **state)
             const zero_dtype dtype = world % 2 ? ZERO_F32 : ZERO_BF16;
             struct job plain = job_of(dtype, 2 * world, false),
                        fused = job_of(dtype, 2 * world, true);
-            plain.reduction = fused.reduction = "native";
+            plain.reduction = fused.reduction = "local";
             plain.stage = fused.stage = stage;
             run(&plain, team_threads(world), world, train);
             run(&fused, team_threads(world), world, train);
@@ -437,7 +437,7 @@ static void a_rank_that_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(native_sums),
+        cmocka_unit_test(local_sums),
         cmocka_unit_test(nothing_old_is_fetched_ahead),
         cmocka_unit_test(nobody_writes_what_is_read),
         cmocka_unit_test(what_could_read_changing_weights),

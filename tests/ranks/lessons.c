@@ -169,7 +169,7 @@ static void so_it_is_where_ranks_add_up_their_own(void **state)
     for (int world = 1; world <= 3; world++)
         for (int stage = 0; stage <= 1; stage++)
             for (int d = 0; d < 2; d++) {
-                struct job job = job_of(d ? ZERO_BF16 : ZERO_F32, 2 * world, "native");
+                struct job job = job_of(d ? ZERO_BF16 : ZERO_F32, 2 * world, "local");
                 job.stage = stage;
                 run(&job, world);
             }

@@ -257,7 +257,7 @@ static void change(zero_config *config, struct toy *toy, int number)
         config->loss_scale = "dynamic";
         break;
     default:
-        config->reduction = "native";
+        config->reduction = "local";
     }
 }
 

@@ -33,7 +33,7 @@ struct job {
     uint64_t element;
     float first, gradient; // first value and gradient of that element
     int32_t steps;         // good ones; the next one is not
-    bool fused, nvme, params_nvme, native, skips;
+    bool fused, nvme, params_nvme, local, skips;
     zero_decay decay;
     const char *message;
 };
@@ -74,11 +74,11 @@ static bool open_and_commit(struct team_rank *rank, struct job *job)
 {
     zero_group_desc group = zero_group_default();
     rank->config.stage = job->stage;
-    rank->config.micro_batches = job->native ? rank->world * 2 : MICRO_BATCHES;
+    rank->config.micro_batches = job->local ? rank->world * 2 : MICRO_BATCHES;
     rank->config.nonfinite = job->policy;
     rank->config.master = job->master;
     rank->config.moments = job->moments;
-    rank->config.reduction = job->native ? "native" : NULL;
+    rank->config.reduction = job->local ? "local" : NULL;
     rank->config.loss_scale = "off";
     if (job->nvme) {
         rank->config.offload_optimizer = "nvme";
@@ -236,7 +236,7 @@ static void everywhere(const struct job *job, team_fn fn)
         for (int stage = 0; stage <= 3; stage++) {
             struct job one = *job;
             one.stage = stage;
-            if (!test_takes(world - 1 + stage) || (job->native && stage > 1))
+            if (!test_takes(world - 1 + stage) || (job->local && stage > 1))
                 continue;
             if (!team_run(team_threads(world), world, fn, &one))
                 fail_msg("%s, world %d, stage %d", job->optimizer, world, stage);
@@ -396,7 +396,7 @@ static void moments_of_16_bits(void **state)
     job.moments = "bf16";
     job.message = "moment 2 becomes inf in stacked, slice 1, element 4097";
     everywhere(&job, fails);
-    job.native = true;
+    job.local = true;
     everywhere(&job, fails);
 }
 

@@ -103,7 +103,7 @@ static void so_it_has_where_micro_batches_are_added_up_first(void **state)
     (void)state;
     for (int raw = 0; raw < 2; raw++)
         for (int stage = 0; stage <= 1; stage++) {
-            struct job job = {.toy = toy_odd, .stage = stage, .reduction = "native"};
+            struct job job = {.toy = toy_odd, .stage = stage, .reduction = "local"};
             job.toy.raw = raw;
             job.toy.micro_batches = 4;
             compare(&job, 2);

@@ -244,7 +244,7 @@ static const struct options all[] = {
      .loss_scale = "off",
      .comm_dtype = ZERO_F32,
      .paranoid = 1},
-    {.name = "native", .gather = "copy", .reduction = "native"},
+    {.name = "local", .gather = "copy", .reduction = "local"},
     {.name = "blocks", .gather = "auto", .sum_group = 4},
     {.name = "several optimizers", .gather = "copy", .optimizers = true},
     {.name = "state in a file", .gather = "copy", .nvme = true},

@@ -69,7 +69,7 @@ static void a_right_program_has_the_same_bits(void **state)
             plain.toy.micro_batches = way < 4 ? 3 : 2 * world;
             plain.toy.raw = way % 3 == 1;
             plain.gather = way % 2 && way < 4 ? "shared" : "copy";
-            plain.reduction = way < 4 ? "canonical" : "native";
+            plain.reduction = way < 4 ? "canonical" : "local";
             assert_true(team_run(team_threads(world), world, train, &plain));
             job = plain;
             job.verifies = true;
@@ -174,13 +174,13 @@ static void what_a_gradient_depends_on_is_found(void **state)
     for (enum fault fault = NOTHING; fault <= ACCUMULATION; fault++)
         for (int world = fault == RANK ? 2 : 1; world <= 3; world++)
             for (int way = 0; way < 8; way++) {
-                const bool native = way >= 6;
+                const bool local = way >= 6;
                 if (!test_takes((int)fault + world - 1 + way))
                     continue;
                 struct job job = {.toy = toy_odd, .fault = fault};
-                job.stage = native ? way - 6 : way % 4;
-                job.reduction = native ? "native" : "canonical";
-                job.toy.micro_batches = native ? world : 1 + way;
+                job.stage = local ? way - 6 : way % 4;
+                job.reduction = local ? "local" : "canonical";
+                job.toy.micro_batches = local ? world : 1 + way;
                 job.gather = job.stage > 0 && way % 2 ? "shared" : "copy";
                 job.verifies = true;
                 if (!team_run(team_threads(world), world, train_wrong, &job))

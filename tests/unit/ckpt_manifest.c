@@ -111,7 +111,7 @@ static struct ckpt_manifest sample(void)
                   .loss_scale_dynamic = true,
                   .loss_scale = 65536,
                   .loss_scale_clean = 7,
-                  .native = true,
+                  .local = true,
                   .comm_dtype = CKPT_OTHER,
                   .stage = 3,
                   .fingerprint = {9, 8, 7}},
@@ -243,7 +243,7 @@ static void what_was_written_is_read(void **state)
     assert_int_equal(a->seed, b->seed);
     assert_true(a->loss_scale == b->loss_scale && b->has_loss_scale && b->loss_scale_dynamic);
     assert_int_equal(a->loss_scale_clean, b->loss_scale_clean);
-    assert_true(b->native && b->comm_dtype == CKPT_OTHER && b->stage == 3);
+    assert_true(b->local && b->comm_dtype == CKPT_OTHER && b->stage == 3);
     assert_memory_equal(a->fingerprint, b->fingerprint, sizeof a->fingerprint);
     check_tensors(&back);
     check_groups(&back);

@@ -75,7 +75,7 @@ static void defaults_are_those_of_the_manual(void **state)
         assert_string_equal(config.gather, "auto");
         assert_false(config.shared);
         assert_string_equal(config.reduction, "canonical");
-        assert_false(config.native);
+        assert_false(config.local);
         assert_int_equal(config.sum_group, 1);
         assert_int_equal(config.comm_dtype, ZERO_DTYPE_DEFAULT);
         assert_string_equal(config.master, "f32");
@@ -230,7 +230,8 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(log_level, 6, "off, error, warn, info, debug, trace");
     REFUSED(gather, "some", "takes auto, copy, shared");
     REFUSED(gather, "shared", "gather=shared at stage 0");
-    REFUSED(reduction, "fast", "takes canonical, native");
+    REFUSED(reduction, "fast", "takes canonical, local");
+    REFUSED(reduction, "native", "reduction=native is called reduction=local now");
     REFUSED(sum_group, 3, "sum_group=3: it must be a power of two");
     REFUSED(sum_group, -2, "sum_group");
     REFUSED(comm_dtype, ZERO_F64, "takes default, f32, bf16, f16");
@@ -299,21 +300,21 @@ static void choices_that_contradict_are_refused(void **state)
         user.world = 3;
         user.transport = "shm";
         user.micro_batches = 6;
-        user.reduction = "native";
+        user.reduction = "local";
         if (stage < 2)
-            assert_true(resolved(&user).native);
+            assert_true(resolved(&user).local);
         else
-            refused(&user, ZERO_E_INVALID, "reduction=native at stage");
+            refused(&user, ZERO_E_INVALID, "reduction=local at stage");
     }
     zero_config user = zero_config_default();
     user.world = 3;
     user.transport = "shm";
     user.micro_batches = 7;
-    user.reduction = "native";
+    user.reduction = "local";
     refused(&user, ZERO_E_INVALID, "7 micro-batches on 3 ranks");
     user.micro_batches = 6;
     user.sum_group = 2;
-    refused(&user, ZERO_E_INVALID, "sum_group=2 with reduction=native");
+    refused(&user, ZERO_E_INVALID, "sum_group=2 with reduction=local");
 }
 
 static void the_stronger_source_wins(void **state)
@@ -622,14 +623,14 @@ static void who_updates_is_open_where_state_is_offloaded(void **state)
             "device_transport is set, but no state is on a GPU, and the host updates it: "
             "gather=shared: it is for");
     user.device_transport = user.gather = NULL;
-    user.reduction = "native";
+    user.reduction = "local";
     user.device_register = "off";
     assert_true(resolved(&user).undecided);
     setenv("ZERO_RANK", "1", 1);
     setenv("ZERO_WORLD_SIZE", "2", 1);
     refused(&user, ZERO_E_INVALID,
             "device_register is set, but no state is on a GPU, and the host "
-            "updates it: reduction=native, whose bits depend on it");
+            "updates it: reduction=local, whose bits depend on it");
     user.reduction = user.device_register = NULL;
     user.offload_optimizer = "nvme";
     user.nvme_dir = "/tmp";

@@ -111,7 +111,7 @@ static void no_effect_is_an_error(void **state)
            "gather=shared with offload_params=nvme");
     expect(ON_NVME "offload_params=nvme\npersist_numel=5", &f32,
            "no tensor has more than persist_numel=5");
-    expect("reduction=native\nsum_group=2", &f32, "sum_group=2 with reduction=native");
+    expect("reduction=local\nsum_group=2", &f32, "sum_group=2 with reduction=local");
     expect("offload_update=device", &f32, "offload_update=device, but no state is offloaded");
     expect("offload_update=device\noffload_optimizer=host", &f32, "but no state is offloaded");
     expect("offload_update=auto\ndevice=cuda", &f32,
@@ -134,7 +134,7 @@ static void what_is_so_anyway_may_be_said(void **state)
         "master=f32", "moments=f32", "comm_dtype=f32", "comm_dtype=default", "gather=copy",
         "offload_update=host",
         // The number of micro-batches may change.
-        "micro_batches=1\nsum_group=8", "micro_batches=1\nreduction=native",
+        "micro_batches=1\nsum_group=8", "micro_batches=1\nreduction=local",
         "micro_batches=1\nverify_micro=1",
         // Limits hold where they apply.
         "stage=0\nprefetch_units=7", "stage=3\ngather=shared\nprefetch_units=7",

@@ -298,21 +298,21 @@ static void unfinished_blocks_need_memory(void **state)
 }
 
 /** Slots for values that overwrite, in the micro-batches after the first. */
-static void native_sums_need_spare_slots(void **state)
+static void local_sums_need_spare_slots(void **state)
 {
     (void)state;
     for (unsigned rounds = 1; rounds <= 2; rounds++) {
         plan_for(2);
         zero_config config = config_of(1);
         config.micro_batches = 2 * (int32_t)rounds;
-        config.reduction = "native";
+        config.reduction = "local";
         config.grad_units = 3;
         zero_ctx *z = planned(&config);
         const struct rows rows = parse_rows(zero_plan_text(z));
         const struct rows plain = expected_rows(2, 1, false, 0, 0);
         const size_t spare = 3 * 40 * GRANULE * 4 + 3 * 10 * GRANULE * 2;
         assert_int_equal(rows.bytes[GRADIENTS], plain.bytes[GRADIENTS] + (rounds - 1) * spare);
-        assert_non_null(strstr(zero_plan_text(z), "native: each rank adds up"));
+        assert_non_null(strstr(zero_plan_text(z), "local: each rank adds up"));
         zero_close(z);
     }
     plan_no_more();
@@ -628,7 +628,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_what_the_layout_says),
         cmocka_unit_test(unfinished_blocks_need_memory),
-        cmocka_unit_test(native_sums_need_spare_slots),
+        cmocka_unit_test(local_sums_need_spare_slots),
         cmocka_unit_test(spare_bytes_become_slots),
         cmocka_unit_test(precision_changes_the_rows),
         cmocka_unit_test(parts_change_the_rows),

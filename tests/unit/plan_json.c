@@ -572,7 +572,7 @@ static void only_stages_that_can_be_taken_are_suggested(void **state)
     plan_for(64);
     for (int i = 0; i < 3; i++) {
         zero_ctx *z = NULL;
-        config.reduction = i == 2 ? "native" : NULL;
+        config.reduction = i == 2 ? "local" : NULL;
         assert_int_equal(zero_open(&z, &config), ZERO_OK);
         zero_param_desc desc = zero_param_default();
         desc.name = "large";

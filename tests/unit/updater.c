@@ -146,10 +146,10 @@ static void the_plan_says_who_updates_and_why(void **state)
     expect_choice(AUTO "nvme\nnvme_dir=/tmp", "2",
                   "  update       by the host: offload_update=auto, state is in files\n",
                   "\"reason\": \"state is in files\"");
-    expect_choice(AUTO "host\nreduction=native", "2",
-                  "by the host: offload_update=auto, reduction=native, whose bits depend on it\n",
+    expect_choice(AUTO "host\nreduction=local", "2",
+                  "by the host: offload_update=auto, reduction=local, whose bits depend on it\n",
                   "\"by\": \"host\"");
-    expect_choice(AUTO "host\nreduction=native", "1",
+    expect_choice(AUTO "host\nreduction=local", "1",
                   "  update       unknown: ", "\"reason\": null");
     expect_choice(AUTO "host\nstage=1\ngather=shared", "2",
                   "by the host: offload_update=auto, gather=shared\n", "\"by\": \"host\"");
@@ -297,7 +297,7 @@ static void bytes_are_those_of_a_rank(void **state)
     assert_true(!work.staged); // there is nobody to move anything to
     work = work_of(AUTO "host\nmicro_batches=3", "1");
     assert_true(work.sums == 2000 * (4 + 2 * 8 + 4));
-    work = work_of(AUTO "host\nmicro_batches=3\nreduction=native", "1");
+    work = work_of(AUTO "host\nmicro_batches=3\nreduction=local", "1");
     assert_true(work.sums == 2000 * (4 + 4) && work.gradients == 6000);
 }
 

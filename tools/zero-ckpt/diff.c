@@ -68,8 +68,8 @@ static void compare_states(struct comparison *comparison)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         add(comparison, numbers[i].what, "", say("%" PRIu64, numbers[i].a),
             say("%" PRIu64, numbers[i].b));
-    add(comparison, "reduction", "", say("%s", a->native ? "native" : "canonical"),
-        say("%s", b->native ? "native" : "canonical"));
+    add(comparison, "reduction", "", say("%s", a->local ? "local" : "canonical"),
+        say("%s", b->local ? "local" : "canonical"));
     add(comparison, "comm_dtype", "", say("%s", tool_dtype(a->comm_dtype)),
         say("%s", tool_dtype(b->comm_dtype)));
     add(comparison, "loss_scale", "", say_scale(a), say_scale(b));

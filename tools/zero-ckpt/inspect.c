@@ -151,7 +151,7 @@ static zero_result print_head(const struct inspection *inspection, struct base_e
     tool_table_add(&table, TOOL_PLAIN, "batch\t%" PRIu64 " micro-batches, sum_group %" PRIu64,
                    state->micro_batches, state->sum_group);
     tool_table_add(&table, TOOL_PLAIN, "reduction\t%s, comm_dtype %s",
-                   state->native ? "native" : "canonical", tool_dtype(state->comm_dtype));
+                   state->local ? "local" : "canonical", tool_dtype(state->comm_dtype));
     tool_table_add(&table, TOOL_PLAIN, "seed\t%" PRIu64, state->seed);
     add_scale(&table, state);
     tool_table_add(&table, TOOL_PLAIN, "fingerprint\t%s", tool_hex(state->fingerprint, 16).text);
@@ -337,7 +337,7 @@ static json_t *describe(const struct inspection *inspection)
         tool_json_number(state->skips), "created", tool_json_text(manifest->created), "library",
         tool_json_text(manifest->library), "micro_batches", tool_json_number(state->micro_batches),
         "sum_group", tool_json_number(state->sum_group), "world", (json_int_t)manifest->world,
-        "stage", state->stage, "reduction", state->native ? "native" : "canonical", "comm_dtype",
+        "stage", state->stage, "reduction", state->local ? "local" : "canonical", "comm_dtype",
         tool_dtype(state->comm_dtype), "seed", seed, "loss_scale", describe_scale(state),
         "fingerprint", tool_hex(state->fingerprint, 16).text, "id", tool_hex(manifest->id, 16).text,
         "level", manifest->level, "job", tool_json_text(manifest->job), "run",

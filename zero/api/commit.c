@@ -111,7 +111,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .nonfinite = z->config.nonfinite,
         .skip_limit = z->config.skip_limit,
         .gather = z->config.shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY,
-        .reduction = z->config.native,
+        .reduction = z->config.local,
         .sum_group = z->config.sum_group,
         .paranoid = z->config.paranoid,
         .verify_micro = z->config.verify_micro,

@@ -69,13 +69,13 @@ struct eng_config {
     int32_t timeout_s;
     const char *kernels;   /**< "auto", "ref", "avx2", "avx512": a literal */
     const char *gather;    /**< "auto", "copy", "shared": a literal; what comes of it: .shared */
-    const char *reduction; /**< "canonical", "native": a literal; the same as .native */
+    const char *reduction; /**< "canonical", "local": a literal; the same as .local */
     int32_t sum_group;
     int32_t stall_s;      /**< 0: none */
     int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
     bool by_network;      /**< transport tcp: ranks may be on several hosts */
     bool shared;          /**< gather, decided: one copy of the parameters a host */
-    bool native;
+    bool local;
     int32_t paranoid;        /**< 0, 1 */
     int32_t verify_micro;    /**< 0, 1 */
     const char *master;      /**< "f32", "none": a literal; the same as .no_masters */

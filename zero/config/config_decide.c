@@ -79,8 +79,8 @@ const char *eng_config_bound_updater(const struct eng_config *config)
 {
     if (config->nvme)
         return "state is in files";
-    if (config->native && config->world > 1)
-        return "reduction=native, whose bits depend on it";
+    if (config->local && config->world > 1)
+        return "reduction=local, whose bits depend on it";
     if (strcmp(config->gather, "shared") == 0)
         return "gather=shared";
     if ((config->world > 1 || config->over_nccl) && !gcomm_has(config->device_transport))
@@ -131,21 +131,21 @@ zero_result eng_config_check_reduction(const struct eng_config *config, struct b
     if (config->sum_group & (config->sum_group - 1))
         return zero_fail(error, ZERO_E_INVALID, "sum_group=%d: it must be a power of two",
                          config->sum_group);
-    if (!config->native)
+    if (!config->local)
         return ZERO_OK;
     if (config->stage > 1)
         return zero_fail(error, ZERO_E_INVALID,
-                         "reduction=native at stage %d: gradients are sharded there, so nothing "
+                         "reduction=local at stage %d: gradients are sharded there, so nothing "
                          "can be added up before it travels; take stage 0 or 1",
                          config->stage);
     if (config->micro_batches % config->world)
         return zero_fail(error, ZERO_E_INVALID,
-                         "reduction=native with %d micro-batches on %d ranks: it needs the same "
+                         "reduction=local with %d micro-batches on %d ranks: it needs the same "
                          "number on every rank",
                          config->micro_batches, config->world);
     if (config->sum_group > 1)
         return zero_fail(error, ZERO_E_INVALID,
-                         "sum_group=%d with reduction=native: it is for the canonical order",
+                         "sum_group=%d with reduction=local: it is for the canonical order",
                          config->sum_group);
     return ZERO_OK;
 }
@@ -273,7 +273,7 @@ static zero_result check_device_transport(const struct eng_config *config, struc
 
 zero_result eng_config_decide(struct eng_config *config, struct base_error *error)
 {
-    config->native = !strcmp(config->reduction, "native");
+    config->local = !strcmp(config->reduction, "local");
     config->nvme = !strcmp(config->offload_optimizer, "nvme");
     if (config->nvme) { // whoever compresses tiles wants to know
         config->allowed_cpus = base_cpu_allowed();

@@ -12,7 +12,7 @@ static const char *const transports[] = {
     [ENG_TRANSPORT_TCP] = "tcp",         NULL};
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
 static const char *const gathers[] = {"auto", "copy", "shared", NULL};
-static const char *const reductions[] = {"canonical", "native", NULL};
+static const char *const reductions[] = {"canonical", "local", NULL};
 static const char *const masters[] = {"f32", "none", NULL};
 static const char *const moments[] = {"f32", "bf16", NULL};
 static const char *const comm_dtypes[] = {"default", "f32", "bf16", "f16", NULL};
@@ -232,12 +232,22 @@ static int unit_shift(const char *unit)
     return -1;
 }
 
+/** A text that is no choice of the key; "native" was one, which has another name now. */
+static zero_result refuse_choice(const struct eng_key *key, const char *text, const char *given,
+                                 struct base_error *error)
+{
+    if (!strcmp(key->name, "reduction") && !strcmp(text, "native"))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s: reduction=native is called reduction=local now", given);
+    return refuse(key, given, error);
+}
+
 zero_result eng_key_parse(const struct eng_key *key, const char *text, const char *given,
                           int64_t *value, struct base_error *error)
 {
     if (is_list(key)) {
         *value = choice_index(key, text);
-        return *value < 0 ? refuse(key, given, error) : ZERO_OK;
+        return *value < 0 ? refuse_choice(key, text, given, error) : ZERO_OK;
     }
     if (key->kind == ENG_KEY_NAMED && parse_name(key, text, value))
         return ZERO_OK;

@@ -195,9 +195,9 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
 /** Adds what other ranks contribute to a unit, too. */
 zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
                               struct base_error *error);
-/** reduction=native: makes what ranks have added up to a unit each the sum. */
-zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                 struct base_error *error);
+/** reduction=local: makes what ranks have added up to a unit each the sum. */
+zero_result device_reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                struct base_error *error);
 /** What follows begins after the last step's verdict. */
 zero_result device_reduce_after(zero_ctx *z, struct base_error *error);
 /** All ranks' ballots. */
@@ -216,14 +216,14 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error);
 /** False: what was under way is left behind, and so must be registered memory. */
 bool device_peers_close(zero_ctx *z);
 
-/* ---- native.c */
+/* ---- device_local.c */
 
-/** reduction=native: adds the gradient handed over to those of the rank's micro-batches before,
+/** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
  * which are in the unit's own slot. */
-zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
+zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
 /** Finds what is not finite in what this rank contributes to a unit. */
-zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
-                                 void *stream, struct base_error *error);
+zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                void *stream, struct base_error *error);
 
 /* ---- device_reduce.c */
 
@@ -244,7 +244,7 @@ bool device_gradients_fit(const zero_ctx *z);
 zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                     void *stream, struct base_error *error);
 /** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
- * other. reduction=native: takes over what is in the gradient's place, the sum of all ranks. */
+ * other. reduction=local: takes over what is in the gradient's place, the sum of all ranks. */
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error);
 

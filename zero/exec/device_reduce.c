@@ -101,7 +101,7 @@ bool device_gradients_fit(const zero_ctx *z)
 bool device_sole(const zero_ctx *z)
 {
     const struct eng_config *config = &z->config;
-    return config->world == 1 && config->micro_batches == 1 && !config->native &&
+    return config->world == 1 && config->micro_batches == 1 && !config->local &&
            !config->verify_micro && (config->stage < 2 || z->device->state->roomy);
 }
 
@@ -207,8 +207,8 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     const size_t before = z->layout.sections[s].before[z->config.rank];
     const size_t size = eng_dtype_size(place->comm_dtype);
     const uint64_t number = (uint64_t)z->micro.index * (uint64_t)z->config.world;
-    const bool native = z->config.native; // one rank has the sum of all
-    const int count = native ? 1 : eng_contributors(z, z->micro.index);
+    const bool local = z->config.local; // one rank has the sum of all
+    const int count = local ? 1 : eng_contributors(z, z->micro.index);
     const bool last = z->micro.index == z->micro.count - 1;
     double *squares = device_piece(d, DEVICE_SQUARES);
     uint64_t *bad = device_piece(d, DEVICE_BAD);
@@ -216,7 +216,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .received = received,
         .stride = place->own_granules * ENG_GRANULE * size,
         .own = gradient + place->comm_offset + first * size,
-        .own_index = native                   ? 0
+        .own_index = local                    ? 0
                      : z->config.rank < count ? z->config.rank
                                               : -1,
         .dtype = place->comm_dtype,
@@ -226,11 +226,11 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .block = eng_own_blocks(z, s),
         .number = number,
         .sum_group = (uint32_t)z->config.sum_group,
-        .store = native || number < (uint64_t)z->config.sum_group,
+        .store = local || number < (uint64_t)z->config.sum_group,
         .last = last,
         .squares = last ? squares + before / ENG_GRANULE : NULL,
         .element = first,
-        .bad = native && d->state->peers ? NULL : bad + s,
+        .bad = local && d->state->peers ? NULL : bad + s,
     };
     if (sum.granules == 0)
         return ZERO_OK;
@@ -262,21 +262,21 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
         return r;
     if (!d->state->peers)
         return reduce_own(z, unit, gradient, error);
-    return z->config.native ? device_reduce_native(z, unit, gradient, error)
-                            : device_reduce_all(z, unit, gradient, error);
+    return z->config.local ? device_reduce_local(z, unit, gradient, error)
+                           : device_reduce_all(z, unit, gradient, error);
 }
 
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
-    const bool native = z->config.native, again = eng_verifying(z);
-    const bool travels = !again && (!native || z->micro.index == z->micro.count - 1);
+    const bool local = z->config.local, again = eng_verifying(z);
+    const bool travels = !again && (!local || z->micro.index == z->micro.count - 1);
     const int slot = again ? z->units[unit].grad_slot : z->units[unit].sum_slot;
     unsigned char *gradient = z->memory.grads + z->gradients.slots[slot].offset;
     struct base_error error = {0};
     zero_result r = eng_verify_hashes(z) ? device_hash_gradient(z, unit, &error) : ZERO_OK;
-    if (!r && native && !again)
-        r = device_native_add(z, unit, &error);
+    if (!r && local && !again)
+        r = device_local_add(z, unit, &error);
     if (!r && travels)
         r = reduce(z, unit, gradient, &error);
     if (!r)

@@ -302,7 +302,7 @@ zero_result eng_device_begin(zero_ctx *z)
     if (z->device->state->stale || z->device->state->sole != device_sole(z))
         r = device_runs_refresh(z, &error);
     // The verdict takes away what was found in the step before.
-    if (!r && z->config.native)
+    if (!r && z->config.local)
         r = device_reduce_after(z, &error);
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }

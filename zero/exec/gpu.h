@@ -55,9 +55,9 @@ unsigned char *eng_device_grads(const zero_ctx *z);
 /** Makes the buffer of the gradient that is open the stream's: zeros, unless it `keeps` what it
  * has, the sum so far. */
 zero_result eng_device_claim(zero_ctx *z, zero_unit unit, bool keeps);
-/** Begins to copy it to the host; with reduction=native the sum that it was the last one of. */
+/** Begins to copy it to the host; with reduction=local the sum that it was the last one of. */
 zero_result eng_device_take(zero_ctx *z, zero_unit unit);
-/** reduction=native: leaves it there, in the sum so far. */
+/** reduction=local: leaves it there, in the sum so far. */
 zero_result eng_device_keep(zero_ctx *z, zero_unit unit);
 /** Makes `next` the unit whose gradient is on its way to the host (-1: none), and returns the one
  * before. */
@@ -150,7 +150,7 @@ void eng_device_tiles_stop(const zero_ctx *z);
  * slices stays as it is, or is overwritten. `again`: the buffer had this unit's before, and no
  * doubt is cast on the rest. */
 zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again);
-/** Adds the gradient to its sums; reduction=native: to those of the rank's earlier micro-batches,
+/** Adds the gradient to its sums; reduction=local: to those of the rank's earlier micro-batches,
  * which travel in the last one. One that is computed again is only hashed. */
 zero_result eng_device_reduce(zero_ctx *z, zero_unit unit);
 

@@ -1,17 +1,17 @@
-// reduction=native: a rank adds its micro-batches up in the unit's own gradient slot, in the
+// reduction=local: a rank adds its micro-batches up in the unit's own gradient slot, in the
 // gradient's dtype; the sum travels in the last one.
 
 #include "zero/exec/local_accumulation.h"
 #include "zero/core/context.h"
 
-bool eng_native_adds(const zero_ctx *z)
+bool eng_local_adds(const zero_ctx *z)
 {
     struct eng_config planned = z->config;
     planned.micro_batches = z->micro.planned;
-    return planned.native && eng_config_rounds(&planned) + planned.verify_micro > 1;
+    return planned.local && eng_config_rounds(&planned) + planned.verify_micro > 1;
 }
 
-int eng_native_slot(const zero_ctx *z, zero_unit unit, bool raw)
+int eng_local_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
     if (z->micro.index == 0 || !raw)
@@ -44,8 +44,8 @@ static void add_narrow(const struct eng_kernels *kernels, zero_dtype dtype, uint
     }
 }
 
-void eng_native_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
-                    size_t count)
+void eng_local_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
+                   size_t count)
 {
     if (dtype == ZERO_F32)
         add_f32(to, from, count);
@@ -53,7 +53,7 @@ void eng_native_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *t
         add_narrow(kernels, dtype, to, from, count);
 }
 
-void eng_native_add(zero_ctx *z, zero_unit unit)
+void eng_local_add(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
     if (u->grad_slot == u->sum_slot)
@@ -66,6 +66,6 @@ void eng_native_add(zero_ctx *z, zero_unit unit)
             continue;
         const size_t at = z->placement.sections[s].grad_offset;
         const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
-        eng_native_sum(z->kernels, z->layout.sections[s].grad_dtype, sums + at, values + at, count);
+        eng_local_sum(z->kernels, z->layout.sections[s].grad_dtype, sums + at, values + at, count);
     }
 }

@@ -55,7 +55,7 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
         const size_t others = section->granules * ENG_GRANULE - own;
         gradients.sent += others * eng_dtype_size(place->comm_dtype);
         gradients.received +=
-            (z->config.native ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
+            (z->config.local ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
         parameters.sent += peers * own * eng_dtype_size(section->dtype);
         parameters.received += others * eng_dtype_size(section->dtype);
     }
@@ -255,8 +255,8 @@ static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gr
     return r;
 }
 
-zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                 struct base_error *error)
+zero_result device_reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct device_state *state = d->state;
@@ -267,7 +267,7 @@ zero_result device_reduce_native(zero_ctx *z, zero_unit unit, unsigned char *gra
         r = device_prepare_gradient(z, unit, gradient, transport, error);
     // Once it is summed nobody can tell whose it was.
     if (!r)
-        r = device_native_search(z, unit, gradient, transport, error);
+        r = device_local_search(z, unit, gradient, transport, error);
     if (!r)
         r = reduce_scatter(z, unit, gradient, error);
     if (!r)

@@ -59,7 +59,7 @@ static void move_part(void *user, size_t index, int thread)
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     if (move->add)
-        eng_native_sum(move->z->kernels, move->dtype, to, from, count);
+        eng_local_sum(move->z->kernels, move->dtype, to, from, count);
     else
         memcpy(to, from, count * size);
     if (move->clear)
@@ -123,7 +123,7 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
     const struct eng_unit *u = &z->units[unit];
     const struct eng_unit_layout *layout = &z->layout.units[unit];
     unsigned char *slot = z->memory.grads + z->gradients.slots[u->grad_slot].offset;
-    const bool add = z->config.native && z->micro.index > 0 && u->grad_slot == u->sum_slot;
+    const bool add = z->config.local && z->micro.index > 0 && u->grad_slot == u->sum_slot;
     for (size_t i = layout->first_slice; i < layout->first_slice + layout->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         void *from = eng_own_gradient(z, slice);

@@ -14,7 +14,7 @@
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {
     const struct eng_config *config = &z->config;
-    const bool apart = eng_native_adds(z);
+    const bool apart = eng_local_adds(z);
     // One gradient more than are open comes from a device.
     const bool waits = config->on_device && !config->resident;
     const int waiting = waits && (apart || stage >= 2) ? 1 : 0;

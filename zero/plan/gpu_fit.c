@@ -130,7 +130,7 @@ static void suggest(zero_ctx *z, found_by_all all, uint64_t least, struct base_t
         snprintf(setting, sizeof setting, "stage=%d", stage);
         add(text, &least, setting, needed_at(z, all, stage));
     }
-    if (config->native && config->world > 1) // its bits depend on who adds up
+    if (config->local && config->world > 1) // its bits depend on who adds up
         return;
     if (strcmp(config->offload_optimizer, "none") == 0)
         add(text, &least, "offload_optimizer=host", needed_offloaded(z, all));

@@ -100,7 +100,7 @@ int eng_fit_last_stage(const zero_ctx *z)
 {
     uint64_t work, gradients;
     eng_model_borrowed(&z->model, &work, &gradients);
-    return z->config.native || gradients ? 1 : work ? 2 : 3;
+    return z->config.local || gradients ? 1 : work ? 2 : 3;
 }
 
 /** Settings that would need less, with their numbers: the mildest first. */

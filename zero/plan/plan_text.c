@@ -66,9 +66,9 @@ static void write_choices(struct base_text *text, const struct eng_config *confi
                       config->params_nvme ? ", offload_params=nvme"
                       : config->resident  ? ", state is on the device"
                                           : "");
-    if (config->native)
+    if (config->local)
         base_text_add(text,
-                      "  reduction    native: each rank adds up its own micro-batches; the "
+                      "  reduction    local: each rank adds up its own micro-batches; the "
                       "same bits at %d ranks only\n",
                       config->world);
     else if (config->sum_group > 1)

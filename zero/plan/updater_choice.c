@@ -14,7 +14,7 @@
 struct eng_updater_work eng_updater_work(const zero_ctx *z)
 {
     const struct eng_config *config = &z->config;
-    const double rounds = config->native ? 1 : eng_config_rounds(config); // that travel
+    const double rounds = config->local ? 1 : eng_config_rounds(config); // that travel
     const double shares = config->stage > 0 ? config->world : 1;
     struct eng_updater_work work = {.staged = config->world > 1 &&
                                               strcmp(config->device_transport, "host") == 0};

@@ -76,11 +76,10 @@ static zero_result match_config(const struct comparison *c, struct eng_match *ma
         r = same_number(c, "sum_group", state->sum_group, (uint64_t)config->sum_group);
     if (!r && (c->z->step > 0 || eng_config_given(config, "seed")))
         r = same_number(c, "seed", state->seed, config->seed);
-    if (!r && state->native != config->native)
+    if (!r && state->local != config->local)
         r = zero_fail(c->error, ZERO_E_INVALID,
                       "%s was saved with reduction=%s, and this job has %s", c->path,
-                      state->native ? "native" : "canonical",
-                      config->native ? "native" : "canonical");
+                      state->local ? "local" : "canonical", config->local ? "local" : "canonical");
     if (!r && state->comm_dtype != eng_ckpt_dtype(config->comm_dtype))
         r = zero_fail(c->error, ZERO_E_INVALID,
                       "%s was saved with another comm_dtype than this job has", c->path);

@@ -42,7 +42,7 @@ struct ckpt_state eng_describe_state(const zero_ctx *z, const struct eng_moment 
         .loss_scale_dynamic = moment->scale.dynamic,
         .loss_scale = moment->scale.value,
         .loss_scale_clean = moment->scale.clean,
-        .native = z->config.native,
+        .local = z->config.local,
         .comm_dtype = eng_ckpt_dtype(z->config.comm_dtype),
         .stage = z->config.stage,
     };

@@ -19,9 +19,9 @@ static zero_result check_memory(zero_ctx *z, const struct eng_config *next, cons
                         "micro_batches=%d none were allocated: begin with more than %d",
                         call, next->micro_batches, next->sum_group, next->world,
                         planned.micro_batches, next->world);
-    if (next->native && next->micro_batches > next->world && planned.micro_batches <= next->world)
+    if (next->local && next->micro_batches > next->world && planned.micro_batches <= next->world)
         return eng_fail(z, ZERO_E_INVALID,
-                        "%s: %d with reduction=native are several on each of %d ranks, and with "
+                        "%s: %d with reduction=local are several on each of %d ranks, and with "
                         "micro_batches=%d no spare gradients were allocated: begin with more than "
                         "%d",
                         call, next->micro_batches, next->world, planned.micro_batches, next->world);

@@ -71,8 +71,8 @@ static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     if (z->config.stage >= 2)
         return oldest_slot(z, unit);
-    return z->config.native ? eng_native_slot(z, unit, raw || eng_verifying(z))
-                            : z->units[unit].sum_slot;
+    return z->config.local ? eng_local_slot(z, unit, raw || eng_verifying(z))
+                           : z->units[unit].sum_slot;
 }
 
 /** The same, what it held before gone from it. */
@@ -142,7 +142,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     struct eng_grad_slot *slot = &z->gradients.slots[taken];
-    const bool first = !z->config.native || z->micro.index == 0;
+    const bool first = !z->config.local || z->micro.index == 0;
     const bool again = slot->unit == unit && slot->clean;
     if (first) {
         slot->unit = unit;
@@ -152,7 +152,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->gradients.open++;
-    const bool so_far = !first && taken == u->sum_slot; // reduction=native
+    const bool so_far = !first && taken == u->sum_slot; // reduction=local
     if (eng_state_on_device(z)) {
         slot->clean = true;
         return eng_device_opened(z, unit, so_far || purpose == TO_WRITE, again);
@@ -267,7 +267,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     round_gradient(z, s, grad_bytes);
     io->round = z->micro.index;
     const bool last = z->micro.index == z->micro.count - 1,
-               store = z->micro.index == 0 || z->config.native;
+               store = z->micro.index == 0 || z->config.local;
     io->fused = eng_fused_begin(z, s);
     const bool again = eng_adds_again(z, s);
     const struct coll_reduce_scatter op = {
@@ -326,9 +326,9 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     eng_verify_hash(z, unit, z->memory.grads + slot->offset);
     if (eng_verifying(z))
         return r ? r : eng_prefetch_aside(z);
-    if (z->config.native && !z->device)
-        eng_native_add(z, unit);
-    if (!r && (!z->config.native || z->micro.index == z->micro.count - 1))
+    if (z->config.local && !z->device)
+        eng_local_add(z, unit);
+    if (!r && (!z->config.local || z->micro.index == z->micro.count - 1))
         r = start_reductions(z, unit, z->gradients.slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
@@ -405,11 +405,11 @@ static zero_result bring_down(zero_ctx *z, zero_unit unit)
     return r ? r : send_waiting(z, unit);
 }
 
-/** Whether a gradient leaves the device, whose state is the host's: with reduction=native what the
+/** Whether a gradient leaves the device, whose state is the host's: with reduction=local what the
  * last micro-batch has made a sum, and what the host looks at. */
 static bool comes_down(const zero_ctx *z)
 {
-    return !z->config.native || z->micro.index == z->micro.count - 1 || eng_verify_hashes(z);
+    return !z->config.local || z->micro.index == z->micro.count - 1 || eng_verify_hashes(z);
 }
 
 /** The gradient stays on the device, which `adds` it up. */

@@ -129,7 +129,7 @@ static bool adds_again(const zero_ctx *z)
 
 bool eng_adds_again(const zero_ctx *z, size_t section)
 {
-    return z->update.adds_again && z->io[section].sums && (z->micro.count == 1 || z->config.native);
+    return z->update.adds_again && z->io[section].sums && (z->micro.count == 1 || z->config.local);
 }
 
 /** Tells pieces which segments are theirs: those of each follow each other. */

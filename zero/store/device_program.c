@@ -3,7 +3,7 @@
 // and gradients are copied from there. Both are streams' of their own, beside what the program
 // computes; its streams wait for what they need, and nobody else does, but for memory of the host
 // that is about to be written over, and for a gradient before it travels: by then the next unit's
-// is computed. With reduction=native it is a sum (native.c) that is copied, once a step. Where
+// is computed. With reduction=local it is a sum (device_local.c) that is copied, once a step. Where
 // state is on the device there are no copies: working copies and gradients are the engine's own.
 
 #include "zero/core/api_call.h"
@@ -192,12 +192,12 @@ static zero_result pin(const zero_ctx *z, struct eng_device *d, struct base_erro
 static zero_result make_kernels(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     struct base_error inner = {0};
-    if (!z->config.resident && !eng_native_adds(z))
+    if (!z->config.resident && !eng_local_adds(z))
         return ZERO_OK;
     d->kernels = eng_device_kernels_find(d->ops->name);
     const zero_result r = d->kernels->open(&d->kernel_state, &inner);
     return r ? zero_fail(error, r, "%s%s",
-                         z->config.resident ? "" : "reduction=native: ", inner.message)
+                         z->config.resident ? "" : "reduction=local: ", inner.message)
              : ZERO_OK;
 }
 
@@ -503,8 +503,8 @@ zero_result eng_device_take(zero_ctx *z, zero_unit unit)
 {
     struct base_error error = {0};
     zero_result r = ZERO_OK;
-    if (z->config.native && !eng_verifying(z))
-        r = device_native_add(z, unit, &error);
+    if (z->config.local && !eng_verifying(z))
+        r = device_local_add(z, unit, &error);
     if (!r)
         r = bring_down(z, unit, leaving(z, unit), &error);
     return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
@@ -514,7 +514,7 @@ zero_result eng_device_keep(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     struct base_error error = {0};
-    zero_result r = device_native_add(z, unit, &error);
+    zero_result r = device_local_add(z, unit, &error);
     if (!r)
         r = d->ops->event_record(d->taken[z->units[unit].sum_slot], d->stream, &error);
     return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;

@@ -54,8 +54,8 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
 static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
     size_t most = 0;
-    // Native sums arrive in place of a gradient.
-    if (!eng_config_moves(&z->config) || z->config.native)
+    // Local sums arrive in place of a gradient.
+    if (!eng_config_moves(&z->config) || z->config.local)
         return 0;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         most = unit_received(z, p, u) > most ? unit_received(z, p, u) : most;

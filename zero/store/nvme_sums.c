@@ -74,7 +74,7 @@ static void count_moved(const zero_ctx *z, const struct eng_placement *placement
                         const struct eng_tiles *tiles, const struct eng_strips *strips,
                         struct eng_file_needs *file)
 {
-    const uint64_t rounds = z->config.native ? 1 : (uint64_t)z->micro.count;
+    const uint64_t rounds = z->config.local ? 1 : (uint64_t)z->micro.count;
     for (size_t i = 0; i < strips->count; i++)
         file->written +=
             (is_added_to(placement, tiles, &strips->list[i]) ? rounds : 1) * strips->bytes[i];
@@ -372,7 +372,7 @@ static bool has_sums(const zero_ctx *z, zero_unit unit)
 /** Whether the micro-batch under way adds to sums, instead of storing the first ones. */
 static bool adds(const zero_ctx *z)
 {
-    return z->micro.index > 0 && !z->config.native;
+    return z->micro.index > 0 && !z->config.local;
 }
 
 zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit)

@@ -160,7 +160,7 @@ static uint64_t identify(const zero_ctx *z, uint64_t seed)
         (uint64_t)config->stage,
         (uint64_t)config->micro_batches,
         (uint64_t)config->sum_group,
-        (uint64_t)config->native,
+        (uint64_t)config->local,
         (uint64_t)config->comm_dtype,
         (uint64_t)config->moment_dtype,
         (uint64_t)config->no_masters,

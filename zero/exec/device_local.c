@@ -1,4 +1,4 @@
-// reduction=native: gradients are added up on the device, in the unit's own slot, as
+// reduction=local: gradients are added up on the device, in the unit's own slot, as
 // zero/exec/local_accumulation.c does it, by the streams of the program that hand them over. So a
 // buffer beside it is free again without waiting for anything that travels, to other ranks or to
 // the host.
@@ -28,7 +28,7 @@ static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_e
     return r;
 }
 
-zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_error *error)
+zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit *u = &z->units[unit];
@@ -40,8 +40,8 @@ zero_result device_native_add(const zero_ctx *z, zero_unit unit, struct base_err
     return r ? r : d->ops->event_record(d->taken[u->grad_slot], d->stream, error);
 }
 
-zero_result device_native_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
-                                 void *stream, struct base_error *error)
+zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                void *stream, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];

@@ -1,4 +1,4 @@
-/* reduction=native: each rank adds up its own micro-batches. The same bits at the same world size,
+/* reduction=local: each rank adds up its own micro-batches. The same bits at the same world size,
  * and those of the canonical order where no rank has more than one. */
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
@@ -50,8 +50,8 @@ static bool train(struct team_rank *rank, void *user)
             job->sum[unit] = toy_unit_sum(rank, &job->toy, unit);
         TEAM_OK(rank, zero_release(rank->z, unit, NULL));
     }
-    const bool native = job->reduction && strcmp(job->reduction, "native") == 0;
-    TEAM_CHECK(!strstr(zero_plan_text(rank->z), "reduction    native") == !native);
+    const bool local = job->reduction && strcmp(job->reduction, "local") == 0;
+    TEAM_CHECK(!strstr(zero_plan_text(rank->z), "reduction    local") == !local);
     return true;
 }
 
@@ -87,10 +87,10 @@ static void one_micro_batch_a_rank_is_canonical(void **state)
         job.toy.grad_dtype = world > 2 ? ZERO_F32 : ZERO_DTYPE_DEFAULT;
         job.comm_dtype = world > 3 ? ZERO_BF16 : ZERO_DTYPE_DEFAULT;
         const struct job canonical = trained(&job, team_threads(world), world);
-        job.reduction = "native";
+        job.reduction = "local";
         for (job.stage = 0; job.stage <= 1; job.stage++) {
-            const struct job native = trained(&job, team_threads(world), world);
-            assert_memory_equal(native.digest[0], canonical.digest[0], 16);
+            const struct job local = trained(&job, team_threads(world), world);
+            assert_memory_equal(local.digest[0], canonical.digest[0], 16);
         }
     }
 }
@@ -101,23 +101,23 @@ static void compare_ways(zero_dtype dtype, int world)
 {
     struct job job = job_of(dtype, 3 * world, NULL);
     const struct job canonical = trained(&job, team_threads(world), world);
-    job.reduction = "native";
-    const struct job native = trained(&job, team_threads(world), world);
+    job.reduction = "local";
+    const struct job local = trained(&job, team_threads(world), world);
     job.toy.raw = true;
     const struct job raw = trained(&job, team_threads(world), world);
     const bool wide = dtype == ZERO_F32;
-    assert_true((memcmp(raw.digest[0], native.digest[0], 16) == 0) == wide);
+    assert_true((memcmp(raw.digest[0], local.digest[0], 16) == 0) == wide);
     for (int way = 1; way < 8; way++) {
         job.stage = way & 1;
         job.files = way % 4 == 3;
         job.toy.raw = way & 2;
         const struct job other = trained(&job, way & 4 ? "shm" : team_threads(world), world);
-        assert_memory_equal(other.digest[0], (way & 2 ? &raw : &native)->digest[0], 16);
+        assert_memory_equal(other.digest[0], (way & 2 ? &raw : &local)->digest[0], 16);
     }
     // One rank adds f32 gradients in the canonical order; all others differ.
-    assert_true((memcmp(native.digest[0], canonical.digest[0], 16) == 0) == (world == 1 && wide));
+    assert_true((memcmp(local.digest[0], canonical.digest[0], 16) == 0) == (world == 1 && wide));
     for (int u = 0; u < UNITS; u++)
-        assert_true(fabs(native.sum[u] - canonical.sum[u]) <
+        assert_true(fabs(local.sum[u] - canonical.sum[u]) <
                     (wide ? 1e-4 : 2e-2) * (1 + fabs(canonical.sum[u])));
 }
 
@@ -152,7 +152,7 @@ static bool open_spares(struct team_rank *rank, void *user)
 static void spare_buffers_are_limited(void **state)
 {
     (void)state;
-    struct job job = job_of(ZERO_F32, 4, "native");
+    struct job job = job_of(ZERO_F32, 4, "local");
     job.grad_units = 2;
     static const struct toy_tensor alike[] = {{.name = "w", .slices = UNITS, .numel = 2000}};
     job.toy.tensors = alike;
@@ -196,7 +196,7 @@ static void a_first_gradient_may_be_late(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
-        struct late late = {.job = job_of(ZERO_F32, 6, "native")};
+        struct late late = {.job = job_of(ZERO_F32, 6, "local")};
         late.job.stage = way & 1;
         late.job.toy.raw = way & 2;
         assert_true(team_run("threads", 2, hand_over_late, &late));
@@ -233,7 +233,7 @@ static bool overflow(struct team_rank *rank, void *user)
 static void the_rank_of_a_bad_sum_is_named(void **state)
 {
     (void)state;
-    struct job job = job_of(ZERO_F32, 6, "native");
+    struct job job = job_of(ZERO_F32, 6, "local");
     static const struct toy_tensor alike[] = {{.name = "w", .slices = UNITS, .numel = 2000}};
     job.toy.tensors = alike;
     job.toy.tensor_count = 1;

@@ -1,4 +1,4 @@
-// What the canonical sum costs: whole GPT-2 steps with it over the same with reduction=native, for
+// What the canonical sum costs: whole GPT-2 steps with it over the same with reduction=local, for
 // as many micro-batches as ranks and for four times as many. Ranks are threads.
 #include "base/cpu.h"
 #include "gpt2_trainer.h"
@@ -10,7 +10,7 @@
 
 enum { WORLD = 2, TOKENS = 1 << 20, WORDS = 18 };
 
-enum work { CANONICAL, NATIVE, WORKS };
+enum work { CANONICAL, LOCAL, WORKS };
 
 // What the ranks share.
 struct bench {
@@ -52,20 +52,20 @@ static zero_result open_trainers(struct rank *rank)
     argv[WORDS + 1] = (char *)(uintptr_t) "--ranks";
     argv[WORDS + 2] = (char *)(uintptr_t) "2";
     if (options_parse(&rank->options, WORDS + 3, argv, &reason) != REQUEST_TRAIN) {
-        fprintf(stderr, "bench_native: %s\n", reason.text);
+        fprintf(stderr, "bench_local: %s\n", reason.text);
         return ZERO_E_INVALID;
     }
     zero_result r = ZERO_OK;
     for (int work = CANONICAL; work < WORKS && !r; work++) {
         const struct place place = {rank->bench->teams[work], WORLD, rank->number};
         if (rank->number == 0)
-            r = setenv("ZERO_REDUCTION", work == NATIVE ? "native" : "canonical", 1);
+            r = setenv("ZERO_REDUCTION", work == LOCAL ? "local" : "canonical", 1);
         if (!r)
             r = coll_barrier(rank->comm);
         if (!r)
             r = trainer_open(&rank->trainers[work], &rank->options, &rank->bench->data, &place);
         if (r)
-            fprintf(stderr, "bench_native: %s\n", trainer_failure(&rank->trainers[work]));
+            fprintf(stderr, "bench_local: %s\n", trainer_failure(&rank->trainers[work]));
     }
     return r;
 }
@@ -80,9 +80,9 @@ static zero_result measure(struct rank *rank)
     job_measure(&job, &(struct job_row){.name = name,
                                         .work = CANONICAL,
                                         .amount = 1,
-                                        .reference = NATIVE,
+                                        .reference = LOCAL,
                                         .reference_amount = 1,
-                                        .reference_name = "native",
+                                        .reference_name = "local",
                                         .unit = "step/s"});
     return job_finish(&job);
 }
