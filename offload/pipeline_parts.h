@@ -119,10 +119,6 @@ void off_pipeline_wake(struct off_pipeline *pipeline);
 void off_pipeline_set_state(struct off_pipeline *pipeline, struct off_buffer *buffer,
                             enum off_buffer_state state);
 
-/** Leaves a buffer to the helpers; mutex held. */
-void off_pipeline_give_helpers(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                               enum off_buffer_state chore);
-
 /** The pass has failed; mutex held. */
 void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *failure);
 

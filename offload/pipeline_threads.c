@@ -102,8 +102,9 @@ static void drop(struct off_pipeline *pipeline, struct off_buffer *buffer)
     pthread_cond_signal(&pipeline->news);
 }
 
-void off_pipeline_give_helpers(struct off_pipeline *pipeline, struct off_buffer *buffer,
-                               enum off_buffer_state chore)
+/** Leaves a buffer to the helpers; mutex held. */
+static void give_helpers(struct off_pipeline *pipeline, struct off_buffer *buffer,
+                         enum off_buffer_state chore)
 {
     off_pipeline_set_state(pipeline, buffer, chore);
     pthread_cond_signal(&pipeline->chores);
@@ -366,7 +367,7 @@ static void finish_transfer(struct off_pipeline *pipeline, struct off_request *r
         off_pipeline_fail(pipeline, &request->error);
         drop(pipeline, buffer);
     } else if (request->direction == OFF_READ) {
-        off_pipeline_give_helpers(pipeline, buffer, OFF_ARRIVED);
+        give_helpers(pipeline, buffer, OFF_ARRIVED);
     } else {
         take_back(pipeline, buffer->packed);
         buffer->packed = NULL;
