@@ -22,6 +22,7 @@
 #define COLLECTIVES_COMM_COMM_H
 
 #include "base/error.h"
+#include "base/kernels/accumulator.h"
 #include "base/log.h"
 #include "zero/types.h"
 
@@ -256,10 +257,6 @@ struct coll_all_gather {
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request);
 
-/** The type in which contributions of a dtype are added: f32 for f32, bf16, f16; else the dtype
- * itself. */
-zero_dtype coll_accumulator_dtype(zero_dtype dtype);
-
 /**
  * One tile of a reduce-scatter's result while it is still in cache: elements first .. first+count-1
  * of the owner's span (first relative to the span), complete for this request. first and count are
@@ -339,10 +336,6 @@ struct coll_reduce_scatter {
 };
 zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                                       struct coll_request *request);
-
-/** How values are combined, in rank order: 0 + 1, then + 2, ...; the least or the greatest of
- * values with a NaN among them is NaN. */
-enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
 
 /**
  * All-reduce: result = combination of every rank's vector, in rank order, in the accumulator's

@@ -1,9 +1,9 @@
 // What the flight recorder is told about operations.
 
+#include "base/kernels/sum.h"
 #include "collectives/comm/comm_internal.h"
 #include "collectives/comm/signature.h"
 #include "collectives/control/control.h"
-#include "collectives/sum/sum.h"
 
 #include <string.h>
 

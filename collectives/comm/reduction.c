@@ -1,7 +1,7 @@
 // The bulk operations that compute: their arguments.
 
+#include "base/kernels/sum.h"
 #include "collectives/comm/comm_internal.h"
-#include "collectives/sum/sum.h"
 
 static bool aligned(const void *address, zero_dtype dtype)
 {

@@ -1,6 +1,6 @@
 #include "base/hash.h"
+#include "base/kernels/sum.h"
 #include "collectives/gpu/gcomm_internal.h"
-#include "collectives/sum/sum.h"
 
 #include <stdio.h>
 #include <string.h>

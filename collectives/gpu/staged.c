@@ -3,8 +3,8 @@
 // not.
 
 #include "base/arena.h"
+#include "base/kernels/sum.h"
 #include "collectives/gpu/gcomm_internal.h"
-#include "collectives/sum/sum.h"
 
 #include <string.h>
 

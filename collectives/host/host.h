@@ -24,10 +24,10 @@
 #ifndef COLLECTIVES_HOST_HOST_H
 #define COLLECTIVES_HOST_HOST_H
 
+#include "base/kernels/sum.h"
 #include "collectives/comm/comm_internal.h"
 #include "collectives/comm/signature.h"
 #include "collectives/liveness/liveness.h"
-#include "collectives/sum/sum.h"
 
 #include <sched.h>
 #include <stdalign.h>

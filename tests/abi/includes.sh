@@ -33,7 +33,6 @@ check collectives/rendezvous "collectives/rendezvous/$path|base/$path|$vocabular
 check collectives "collectives/$path|base/$path|$vocabulary"
 check offload "offload/$path|base/$path|$vocabulary"
 check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"
-check zero/kernels "zero/kernels/$path|base/$path|$vocabulary"
 check zero "(zero|checkpoint|offload|collectives|base)/$path"
 check tools/zero-run "tools/zero-run/$path|collectives/(rendezvous|control)/$path|base/$path|$vocabulary"
 check tools/zero-ckpt "tools/zero-ckpt/$path|checkpoint/$path|base/$path|$vocabulary"

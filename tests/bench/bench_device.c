@@ -4,10 +4,10 @@
 // GPU); a python3 with torch, for the last row. Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/device.h"
+#include "base/kernels/device_kernels.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/other_program.h"
 #include "tests/unit/kernel_inputs.h"
-#include "zero/kernels/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

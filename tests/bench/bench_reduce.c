@@ -1,7 +1,7 @@
 // Reductions: the kernel of the ordered sum against a plain loop; reduce-scatter and all-reduce of
 // ranks on one host, each of them a process, against what memory can do.
+#include "base/kernels/sum.h"
 #include "collectives/comm/comm.h"
-#include "collectives/sum/sum.h"
 #include "tests/bench/job.h"
 #include "tests/bench/sums.h"
 

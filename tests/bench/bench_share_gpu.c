@@ -4,9 +4,9 @@
 // bench_share_gpu [OPTIONS]: of gpt2, beside those of GPT-2 124M. Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/device.h"
+#include "base/kernels/device_kernels.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/gpu_trainer.h"
-#include "zero/kernels/device.h"
 #include "zero/optim/optim.h"
 
 #include <stdio.h>

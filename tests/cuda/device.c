@@ -7,9 +7,9 @@
 //     nothing   no driver, and if there is one, nothing can be tried
 #include "base/device.h"
 #include "base/device/device_cuda.h"
+#include "base/kernels/kernels_cuda.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/kernels/cuda.h"
 
 #include <zero/zero.h>
 

@@ -4,7 +4,7 @@
  * which now and then takes its time, so that streams overtake each other wherever no event forbids
  * it. Memory of the GPUs can be reached by work only: who touches it meanwhile gets a signal, and
  * so does work that goes beyond its end, but for the bytes up to a multiple of 256. The kernels are
- * those of zero/kernels/cuda.cu, compiled for the processor (on_host.h).
+ * those of base/kernels/kernels_cuda.cu, compiled for the processor (on_host.h).
  *
  * A test that wants more of it than a driver's functions finds these by their names, with dlsym().
  */

@@ -1,7 +1,7 @@
 #include "tests/cuda/kernel_tests.h"
 
+#include "base/kernels/kernel_tables.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/kernels/tables.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #define TESTS_CUDA_KERNEL_TESTS_H
 
 #include "base/device.h"
-#include "zero/kernels/device.h"
+#include "base/kernels/device_kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

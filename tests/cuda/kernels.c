@@ -1,9 +1,9 @@
 // Kernels of devices give the bits of ref, for every kind of input and count, and touch nothing
 // beside their arrays: cuda.cu on the processor (on_host.h), or on a GPU.
+#include "base/kernels/kernel_tables.h"
 #include "tests/cuda/kernel_tests.h"
 #include "tests/sweep.h"
 #include "tests/unit/kernel_inputs.h"
-#include "zero/kernels/tables.h"
 
 #include <math.h>
 #include <string.h>

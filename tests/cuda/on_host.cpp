@@ -134,7 +134,7 @@ static void atomicMin(unsigned long long *at, unsigned long long value)
         ;
 }
 
-#include "zero/kernels/cuda.cu"
+#include "base/kernels/kernels_cuda.cu"
 
 /* ------------------------------------------------------------------ starting them */
 

@@ -1,7 +1,7 @@
 /**
- * tests/cuda/on_host.h: the kernels of zero/kernels/cuda.cu, compiled for the processor: what they
- * compute is tested where there is no GPU. A block's threads take turns, as fibers where they wait
- * for each other; blocks run one after the other, and one kernel at a time.
+ * tests/cuda/on_host.h: the kernels of base/kernels/kernels_cuda.cu, compiled for the processor:
+ * what they compute is tested where there is no GPU. A block's threads take turns, as fibers where
+ * they wait for each other; blocks run one after the other, and one kernel at a time.
  */
 #ifndef TESTS_CUDA_ON_HOST_H
 #define TESTS_CUDA_ON_HOST_H

@@ -1,6 +1,6 @@
 /**
  * Optimizers as their papers state them, in long double, and beside every value a bound on how far
- * an fp32 implementation of zero/kernels/kernels.h may be from it.
+ * an fp32 implementation of base/kernels/kernels.h may be from it.
  *
  * The bound is a running error analysis: every rounding of the fp32 formula adds 2^-24 times the
  * magnitude of its result (plus half the smallest denormal), and what was there before is carried

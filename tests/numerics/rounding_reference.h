@@ -1,6 +1,6 @@
 /**
  * Rounding to 16 bits by its meaning: to nearest even, and stochastically, with the random numbers
- * that zero/kernels/kernels.h and zero/exec/stochastic.c say an element has. For finite values.
+ * that base/kernels/kernels.h and zero/exec/stochastic.c say an element has. For finite values.
  */
 #ifndef TESTS_NUMERICS_ROUNDING_REFERENCE_H
 #define TESTS_NUMERICS_ROUNDING_REFERENCE_H

@@ -1,7 +1,7 @@
 #include "tests/numerics/synthetic.h"
 
 #include "base/bfloat16.h"
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 #include "zero/random.h"
 
 #include <math.h>

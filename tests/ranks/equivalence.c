@@ -8,6 +8,7 @@
 // which any two settings meet; with "matrix" and an optimizer all of that one's; with "golden" its
 // fingerprints are printed.
 #include "base/hash.h"
+#include "base/kernels/kernels.h"
 #include "collectives/host/host.h"
 #include "tests/numerics/pairs.h"
 #include "tests/numerics/synthetic_matrix.h"
@@ -15,7 +16,6 @@
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
 #include "zero/core/context.h"
-#include "zero/kernels/kernels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

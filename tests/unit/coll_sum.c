@@ -2,7 +2,7 @@
 // and the definition a loop that leaves nothing to doubt.
 
 #include "base/bfloat16.h"
-#include "collectives/sum/sum.h"
+#include "base/kernels/sum.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
 

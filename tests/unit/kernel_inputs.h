@@ -4,7 +4,7 @@
 #ifndef TESTS_UNIT_KERNEL_INPUTS_H
 #define TESTS_UNIT_KERNEL_INPUTS_H
 
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 #include "zero/random.h"
 
 #include <string.h>

@@ -25,7 +25,7 @@ struct format {
     uint32_t (*random)(uint64_t key, uint64_t element);
 };
 
-// As zero/kernels/kernels.h says.
+// As base/kernels/kernels.h says.
 static uint32_t random_bf16(uint64_t key, uint64_t element)
 {
     const uint64_t half = element % 128 / 16;

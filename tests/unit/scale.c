@@ -1,5 +1,5 @@
 // The loss scale by itself: what clean steps and overflows make of it.
-#include "zero/kernels/scale.h"
+#include "base/kernels/scale.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

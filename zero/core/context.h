@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/exact_sum.h"
+#include "base/kernels/scale.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "checkpoint/manifest/manifest.h"
@@ -13,7 +14,6 @@
 #include "collectives/control/control.h"
 #include "zero/config/config.h"
 #include "zero/exec/gpu.h"
-#include "zero/kernels/scale.h"
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
 #include "zero/model/registry.h"

@@ -19,8 +19,8 @@
 #include "zero/core/context.h"
 
 #include "base/device.h"
+#include "base/kernels/device_kernels.h"
 #include "collectives/gpu/gcomm.h"
-#include "zero/kernels/device.h"
 #include "zero/store/state_tiles.h"
 
 enum {

@@ -4,7 +4,7 @@
 #ifndef ZERO_MODEL_DTYPE_H
 #define ZERO_MODEL_DTYPE_H
 
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 #include "zero/types.h"
 
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #define ZERO_OPTIM_OPTIM_H
 
 #include "base/error.h"
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 #include "zero/optimizer.h"
 #include "zero/zero.h"
 

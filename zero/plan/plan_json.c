@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 
 #include <jansson.h>
 

@@ -1,9 +1,9 @@
 #include "zero/plan/plan.h"
 
 #include "base/arena.h"
+#include "base/kernels/kernels.h"
 #include "base/text.h"
 #include "offload/direct_file.h"
-#include "zero/kernels/kernels.h"
 #include "zero/store/nvme_tier.h"
 
 #include <inttypes.h>

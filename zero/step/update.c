@@ -10,7 +10,7 @@
 #include "zero/store/nvme_tier.h"
 
 #include "base/clock.h"
-#include "collectives/sum/sum.h"
+#include "base/kernels/sum.h"
 
 enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
 

@@ -1,4 +1,4 @@
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 
 #if defined(__x86_64__)
 

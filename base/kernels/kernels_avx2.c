@@ -1,7 +1,7 @@
-// What loop.h needs of AVX2 with FMA and F16C: 8 elements at a time. The bits are those of ref.c,
-// which see.
+// What kernels_loop.h needs of AVX2 with FMA and F16C: 8 elements at a time. The bits are those of
+// kernels_ref.c, which see.
 #include "base/cpu.h"
-#include "zero/kernels/tables.h"
+#include "base/kernels/kernel_tables.h"
 
 #include <immintrin.h>
 
@@ -281,7 +281,7 @@ INLINE vector load_f16(const uint16_t *x)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
 
-#include "zero/kernels/loop.h"
+#include "base/kernels/kernels_loop.h"
 
 const struct eng_kernels eng_kernels_avx2 = {
     .size = sizeof(struct eng_kernels),

@@ -1,19 +1,19 @@
 /**
- * zero/kernels/device.h: the arithmetic of a step on devices whose work is given and done later,
- * one table a kind of device. The bits are those that kernels.h defines.
+ * base/kernels/device_kernels.h: the arithmetic of a step on devices whose work is given and done
+ * later, one table a kind of device. The bits are those that kernels.h defines.
  *
  * All memory that is named here is the device's, and so are the arrays of runs, scalars and keys;
  * addresses of elements are those of a granule, or so many granules further on. Functions are
  * called by a thread that has entered the device (base/device.h); they give work to a stream and
  * return. *Local.* Errors: ZERO_E_DEVICE. C, and C++ too.
  */
-#ifndef ZERO_KERNELS_DEVICE_H
-#define ZERO_KERNELS_DEVICE_H
+#ifndef BASE_KERNELS_DEVICE_KERNELS_H
+#define BASE_KERNELS_DEVICE_KERNELS_H
 
 #include "base/error.h"
 #include "base/exact_sum.h"
-#include "zero/kernels/kernels.h"
-#include "zero/kernels/scale.h"
+#include "base/kernels/kernels.h"
+#include "base/kernels/scale.h"
 
 /** The most elements of a run. */
 #define ENG_DEVICE_RUN (16 * ENG_GRANULE)

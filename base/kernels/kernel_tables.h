@@ -2,10 +2,10 @@
  * What the files of kernels/ share among themselves: the tables, and the last steps of operations
  * whose first ones differ by instruction set.
  */
-#ifndef ZERO_KERNELS_TABLES_H
-#define ZERO_KERNELS_TABLES_H
+#ifndef BASE_KERNELS_KERNEL_TABLES_H
+#define BASE_KERNELS_KERNEL_TABLES_H
 
-#include "zero/kernels/kernels.h"
+#include "base/kernels/kernels.h"
 
 /** Bits of the one NaN that is ever written. */
 #define ENG_NAN_F32 0x7fc00000

@@ -1,6 +1,6 @@
 /**
- * zero/kernels/loop.h: the functions of a table, for the file of an instruction set, which includes
- * it behind what it defines, for this and for rules.h, which has the arithmetic:
+ * base/kernels/kernels_loop.h: the functions of a table, for the file of an instruction set, which
+ * includes it behind what it defines, for this and for rules.h, which has the arithmetic:
  *
  *     WIDTH                      elements of a vector: a power of two, at most ENG_DRAW_LANES
  *     vector, words              WIDTH floats; WIDTH times 32 bits
@@ -37,13 +37,13 @@
  *     load_f16                   f16 of an array, as floats
  *
  * What does not fill a vector is updated in one of its own, and converted by the definition
- * (ref.c), as is what does not fill a draw of random numbers: nothing past `count` is read or
- * written.
+ * (kernels_ref.c), as is what does not fill a draw of random numbers: nothing past `count` is read
+ * or written.
  */
-#ifndef ZERO_KERNELS_LOOP_H
-#define ZERO_KERNELS_LOOP_H
+#ifndef BASE_KERNELS_KERNELS_LOOP_H
+#define BASE_KERNELS_KERNELS_LOOP_H
 
-#include "zero/kernels/rules.h"
+#include "base/kernels/rules.h"
 
 #include <string.h>
 

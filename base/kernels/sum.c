@@ -1,4 +1,4 @@
-#include "collectives/sum/sum.h"
+#include "base/kernels/sum.h"
 
 #include "base/bfloat16.h"
 #include "base/cpu.h"

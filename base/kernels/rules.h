@@ -1,10 +1,10 @@
 /**
- * zero/kernels/rules.h: the arithmetic of every optimizer and of every rounding, once, over vectors
- * of any length, for processors (loop.h says what a file defines before it includes this) and for
- * GPUs (cuda.cu). C, and C++ too.
+ * base/kernels/rules.h: the arithmetic of every optimizer and of every rounding, once, over vectors
+ * of any length, for processors (kernels_loop.h says what a file defines before it includes this)
+ * and for GPUs (kernels_cuda.cu). C, and C++ too.
  */
-#ifndef ZERO_KERNELS_RULES_H
-#define ZERO_KERNELS_RULES_H
+#ifndef BASE_KERNELS_RULES_H
+#define BASE_KERNELS_RULES_H
 
 /* ------------------------------------------------------------------ optimizers */
 

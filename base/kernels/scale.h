@@ -7,8 +7,8 @@
  * steps in a row. Source: Micikevicius et al., Mixed Precision Training (2018), section 3.2;
  * numbers as NVIDIA's Apex and PyTorch have them.
  */
-#ifndef ZERO_KERNELS_SCALE_H
-#define ZERO_KERNELS_SCALE_H
+#ifndef BASE_KERNELS_SCALE_H
+#define BASE_KERNELS_SCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /**
- * collectives/sum/loop.h: the loop over a pass in blocks of vectors, and the functions of the
+ * base/kernels/sum_loop.h: the loop over a pass in blocks of vectors, and the functions of the
  * table, for the file of an instruction set, which includes it behind what it defines for each
  * dtype:
  *
@@ -11,10 +11,10 @@
  *     spread_wide4, _wide8, _bf16, _f16  where a pass says that its result goes as well
  *
  * What is not a whole block, and a block with a value that is not finite, is left to the definition
- * (ref.c): if every sum is finite every source is.
+ * (sum_ref.c): if every sum is finite every source is.
  */
-#ifndef COLLECTIVES_SUM_LOOP_H
-#define COLLECTIVES_SUM_LOOP_H
+#ifndef BASE_KERNELS_SUM_LOOP_H
+#define BASE_KERNELS_SUM_LOOP_H
 
 typedef vector (*combine_fn)(vector value, vector next);
 typedef bool (*special_fn)(const vector *values);

@@ -1,10 +1,10 @@
 /**
- * zero/kernels/one.h: vectors of one element, for files whose `vector` is a float and whose `words`
- * is a uint32_t: the definition (ref.c) and the threads of a GPU (cuda.cu), which include it behind
- * their operations on floats. C, and C++ too.
+ * base/kernels/one.h: vectors of one element, for files whose `vector` is a float and whose `words`
+ * is a uint32_t: the definition (kernels_ref.c) and the threads of a GPU (kernels_cuda.cu), which
+ * include it behind their operations on floats. C, and C++ too.
  */
-#ifndef ZERO_KERNELS_ONE_H
-#define ZERO_KERNELS_ONE_H
+#ifndef BASE_KERNELS_ONE_H
+#define BASE_KERNELS_ONE_H
 
 /* ------------------------------------------------------------------ words */
 
@@ -80,7 +80,7 @@ INLINE void multiply(words x, uint32_t constant, words *high, words *low)
     *low = (words)product;
 }
 
-#include "zero/kernels/rules.h"
+#include "base/kernels/rules.h"
 
 /* ------------------------------------------------------------------ rounding by itself */
 

@@ -1,9 +1,9 @@
-#include "zero/kernels/cuda.h"
+#include "base/kernels/kernels_cuda.h"
 
 #include "base/arena.h"
 #include "base/device/device_cuda.h"
 
-/** cuda.cu as nvcc has compiled it, for several architectures. */
+/** kernels_cuda.cu as nvcc has compiled it, for several architectures. */
 extern const unsigned char eng_cuda_image[];
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"

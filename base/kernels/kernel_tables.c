@@ -1,6 +1,6 @@
 // Which tables there are, and which one runs here.
-#include "zero/kernels/device.h"
-#include "zero/kernels/tables.h"
+#include "base/kernels/kernel_tables.h"
+#include "base/kernels/device_kernels.h"
 
 #include <string.h>
 

@@ -1,14 +1,15 @@
 /**
  * The arithmetic of a step, one table an instruction set.
  *
- * loop.h has every function's arithmetic once, over vectors of any length; ref.c, where a vector is
- * one element, defines the bits: explicit fma, nothing left to the compiler. Every other table
- * gives the same bits for every input, NaN, infinities and denormals included, at any count and
- * alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0, f16: 0x7e00). All functions are
- * local, allocate nothing, and expect the floating-point environment of eng_fp_enter().
+ * kernels_loop.h has every function's arithmetic once, over vectors of any length; kernels_ref.c,
+ * where a vector is one element, defines the bits: explicit fma, nothing left to the compiler.
+ * Every other table gives the same bits for every input, NaN, infinities and denormals included, at
+ * any count and alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0, f16: 0x7e00). All
+ * functions are local, allocate nothing, and expect the floating-point environment of
+ * eng_fp_enter().
  */
-#ifndef ZERO_KERNELS_KERNELS_H
-#define ZERO_KERNELS_KERNELS_H
+#ifndef BASE_KERNELS_KERNELS_H
+#define BASE_KERNELS_KERNELS_H
 
 #include "zero/types.h"
 
@@ -21,7 +22,7 @@
 
 #define ENG_MAX_MOMENTS 2
 
-/** The arithmetic of an update, written in loop.h. */
+/** The arithmetic of an update, written in rules.h. */
 enum eng_rule {
     ENG_RULE_ADAM, /**< AdamW, and Adam with L2 decay */
     ENG_RULE_SGD,  /**< with momentum */

@@ -1,12 +1,12 @@
 /**
- * zero/kernels/xxh3.h: XXH3 with 128 bits (base/hash.h) for the threads of a GPU, as cuda.cu, which
- * includes it behind its operations, needs it: of inputs of an even number of bytes, at least 2 and
- * at most a few thousand. Processors have it of libxxhash, as fast as their instruction sets allow;
- * here what is long is shared among four threads, each of which has two of the eight accumulators
- * and all of the secret that goes into them: they need nothing of each other before the end.
+ * base/kernels/xxh3.h: XXH3 with 128 bits (base/hash.h) for the threads of a GPU. kernels_cuda.cu
+ * includes it behind its operations. Inputs have an even number of bytes, at least 2 and at most a
+ * few thousand. Processors have it of libxxhash, as fast as their instruction sets allow. Here four
+ * threads share what is long: each of them has two of the eight accumulators and all of the secret
+ * that goes into them, so they need nothing of each other before the end.
  */
-#ifndef ZERO_KERNELS_XXH3_H
-#define ZERO_KERNELS_XXH3_H
+#ifndef BASE_KERNELS_XXH3_H
+#define BASE_KERNELS_XXH3_H
 
 #define XXH3_PRIME32_1 0x9E3779B1u
 #define XXH3_PRIME32_2 0x85EBCA77u

@@ -1,8 +1,8 @@
-// The definition of the arithmetic: loop.h with vectors of one element. Compiled with
+// The definition of the arithmetic: kernels_loop.h with vectors of one element. Compiled with
 // -ffp-contract=off: an expression is fused where it says madd and nowhere else. The compiler may
 // turn the loops into vectors, which changes no bit.
 #include "base/bfloat16.h"
-#include "zero/kernels/tables.h"
+#include "base/kernels/kernel_tables.h"
 
 #include <math.h>
 #include <string.h>
@@ -131,7 +131,7 @@ INLINE double add_lanes(const struct squares *lanes)
     return eng_add_lanes(copy.lane);
 }
 
-#include "zero/kernels/one.h"
+#include "base/kernels/one.h"
 
 /* ------------------------------------------------------------------ halves */
 
@@ -179,7 +179,7 @@ INLINE vector load_f16(const uint16_t *x)
     return base_f32_from_f16(*x);
 }
 
-#include "zero/kernels/loop.h"
+#include "base/kernels/kernels_loop.h"
 
 uint16_t eng_round_bf16_one(uint64_t key, uint64_t element, float x)
 {

@@ -1,12 +1,16 @@
 /**
- * collectives/sum/sum.h: the arithmetic of the ordered reduce-scatter and the all-reduce, one table
- * an instruction set. ref.c defines it; every other table gives the same bits for every input,
+ * base/kernels/sum.h: the arithmetic of the ordered reduce-scatter and the all-reduce, one table an
+ * instruction set. sum_ref.c defines it; every other table gives the same bits for every input,
  * count and alignment.
  */
-#ifndef COLLECTIVES_SUM_SUM_H
-#define COLLECTIVES_SUM_SUM_H
+#ifndef BASE_KERNELS_SUM_H
+#define BASE_KERNELS_SUM_H
 
-#include "collectives/comm/comm.h"
+#include "base/kernels/accumulator.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum {
     COLL_DTYPES = ZERO_I64 + 1,
@@ -90,9 +94,6 @@ size_t coll_sum_cache_bytes(void);
  * level 3.
  */
 size_t coll_sum_core_bytes(void);
-
-/** Bytes of a dtype's element, 0 if there is no such dtype. */
-size_t coll_dtype_bytes(zero_dtype dtype);
 
 /** The elements i .. i+n-1 of a pass, as a pass. */
 static inline struct coll_pass coll_sum_part(const struct coll_pass *pass, size_t i, size_t n,

@@ -1,7 +1,7 @@
-// What loop.h needs of AVX2: a block is four vectors, two a line. Compiled with its flags and
+// What sum_loop.h needs of AVX2: a block is four vectors, two a line. Compiled with its flags and
 // called only where the processor has it.
 
-#include "collectives/sum/sum.h"
+#include "base/kernels/sum.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -265,7 +265,7 @@ static void spread_f16(const struct coll_pass *pass, size_t i, const vector *val
 
 /* ------------------------------------------------------------------ the loop */
 
-#include "collectives/sum/loop.h"
+#include "base/kernels/sum_loop.h"
 
 static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
 {

@@ -1,12 +1,12 @@
 /**
- * zero/kernels/digest.h: sums of the hashes of granules, for cuda.cu, which includes it behind its
- * operations. Four threads a granule, which read 64 bytes side by side; a block adds its granules
- * up first. Sums modulo 2^128 are the same in whatever order.
+ * base/kernels/digest.h: sums of the hashes of granules, for kernels_cuda.cu, which includes it
+ * behind its operations. Four threads a granule, which read 64 bytes side by side; a block adds its
+ * granules up first. Sums modulo 2^128 are the same in whatever order.
  */
-#ifndef ZERO_KERNELS_DIGEST_H
-#define ZERO_KERNELS_DIGEST_H
+#ifndef BASE_KERNELS_DIGEST_H
+#define BASE_KERNELS_DIGEST_H
 
-#include "zero/kernels/xxh3.h"
+#include "base/kernels/xxh3.h"
 
 /** Bytes of a granule of a run; 0 beyond its end. */
 INLINE unsigned bytes_of_granule(const struct eng_device_granules *run, unsigned granule)

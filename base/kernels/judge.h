@@ -1,9 +1,9 @@
 /**
- * zero/kernels/judge.h: the verdict on a step, for cuda.cu, which includes it behind its
+ * base/kernels/judge.h: the verdict on a step, for kernels_cuda.cu, which includes it behind its
  * operations. One block: its first thread decides, then all of them carry out.
  */
-#ifndef ZERO_KERNELS_JUDGE_H
-#define ZERO_KERNELS_JUDGE_H
+#ifndef BASE_KERNELS_JUDGE_H
+#define BASE_KERNELS_JUDGE_H
 
 /** What base_exact_sum_round() gives for the sum of all ballots, whose limbs are not negative. */
 INLINE double rounded_sum(const struct eng_device_judgement *j)

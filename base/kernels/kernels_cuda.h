@@ -1,13 +1,14 @@
 /**
- * zero/kernels/cuda.h: what the two sides of the kernels for NVIDIA's GPUs agree on: the code that
- * runs there (cuda.cu), and the one that starts it (cuda.c). C, and C++ too.
+ * base/kernels/kernels_cuda.h: what the two sides of the kernels for NVIDIA's GPUs agree on: the
+ * code that runs there (kernels_cuda.cu), and the one that starts it (kernels_cuda.c). C, and C++
+ * too.
  */
-#ifndef ZERO_KERNELS_CUDA_H
-#define ZERO_KERNELS_CUDA_H
+#ifndef BASE_KERNELS_KERNELS_CUDA_H
+#define BASE_KERNELS_KERNELS_CUDA_H
 
 #include "base/exact_sum.h"
-#include "zero/kernels/device.h"
-#include "zero/kernels/tables.h"
+#include "base/kernels/device_kernels.h"
+#include "base/kernels/kernel_tables.h"
 
 /** Threads of every block: a granule's elements, four each; and four for each granule of a digest's
  * run. */

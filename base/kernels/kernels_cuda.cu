@@ -1,10 +1,10 @@
-// The kernels of device.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
+// The kernels of device_kernels.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
 // by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
 // one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
 #define INLINE static __device__ __forceinline__
 #define ENG_SCALE_INLINE INLINE
 
-#include "zero/kernels/cuda.h"
+#include "base/kernels/kernels_cuda.h"
 
 #include <cuda_fp16.h>
 
@@ -68,7 +68,7 @@ INLINE bool is_finite(vector x)
     return (bits_of(x) & 0x7f800000) != 0x7f800000;
 }
 
-#include "zero/kernels/one.h"
+#include "base/kernels/one.h"
 
 INLINE uint16_t f16_of(vector x)
 {
@@ -593,8 +593,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 
 /* ------------------------------------------------------------------ verdict */
 
-#include "zero/kernels/judge.h"
+#include "base/kernels/judge.h"
 
 /* ------------------------------------------------------------------ fingerprint */
 
-#include "zero/kernels/digest.h"
+#include "base/kernels/digest.h"

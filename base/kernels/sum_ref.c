@@ -1,7 +1,7 @@
 // The definition: one element after the other.
 
 #include "base/bfloat16.h"
-#include "collectives/sum/sum.h"
+#include "base/kernels/sum.h"
 
 #include <string.h>
 
