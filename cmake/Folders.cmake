@@ -10,10 +10,23 @@ set(ZERO_PUBLIC_HEADERS zero.h configuration.h checkpoint.h job.h schedule.h sta
 set(ZERO_VOCABULARY_HEADERS types.h random.h)
 set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 
+# Sub-folders that are libraries of their own: each has an include root of its own, such as
+# include-roots/collectives.comm, so that a lower one cannot include a higher one.
+set(ZERO_SUBFOLDERS
+    collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
+    collectives/rendezvous collectives/tcp collectives/transport)
+
 function(zero_make_include_roots)
   foreach(folder IN ITEMS base offload collectives checkpoint zero tools examples tests)
     file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${folder})
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${ZERO_INCLUDE_ROOTS}/${folder}/${folder}
+         SYMBOLIC)
+  endforeach()
+  foreach(subfolder IN LISTS ZERO_SUBFOLDERS)
+    string(REPLACE "/" "." root ${subfolder})
+    get_filename_component(folder ${subfolder} DIRECTORY)
+    file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${root}/${folder})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${subfolder} ${ZERO_INCLUDE_ROOTS}/${root}/${subfolder}
          SYMBOLIC)
   endforeach()
   foreach(root IN ITEMS VOCABULARY PUBLIC)
@@ -31,6 +44,7 @@ zero_make_include_roots()
 # zero_may_include(<target> <roots...>): lets a target include the headers of these roots only.
 function(zero_may_include target)
   foreach(root IN LISTS ARGN)
+    string(REPLACE "/" "." root ${root})
     target_include_directories(${target} PRIVATE ${ZERO_INCLUDE_ROOTS}/${root})
   endforeach()
 endfunction()

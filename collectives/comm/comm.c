@@ -1,29 +1,9 @@
+// What a communicator is to all files of this folder: its ranks, its name, its counters.
+
 #include "collectives/comm/comm.h"
 
 #include "base/arena.h"
-#include "base/forked.h"
 #include "collectives/comm/comm_internal.h"
-
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-/* ------------------------------------------------------------------ life */
-
-static zero_result check_config(const struct coll_config *config, struct base_error *error)
-{
-    if (!config->transport || !config->name || config->world < 1 || config->rank < 0 ||
-        config->rank >= config->world || config->timeout_ns == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "communicator: transport %s, name %s, rank %d, world %d, time-out %.3f s",
-                         config->transport ? config->transport : "missing",
-                         config->name ? config->name : "missing", config->rank, config->world,
-                         (double)config->timeout_ns * 1e-9);
-    if (strlen(config->name) >= COLL_NAME_BYTES)
-        return zero_fail(error, ZERO_E_INVALID, "communicator: a name of %zu bytes, at most %d fit",
-                         strlen(config->name), COLL_NAME_BYTES - 1);
-    return ZERO_OK;
-}
 
 struct coll_comm *coll_comm_create(const struct coll_transport *transport,
                                    struct coll_comm_world *comm_world, int rank, int world)
@@ -56,95 +36,26 @@ void coll_comm_free(struct coll_comm *comm)
     base_free(comm);
 }
 
-/** Bytes of a root's own structures. */
-static size_t own_bytes(int world)
+/** Comm worlds of this process; those of a team's ranks are one. */
+static _Atomic int comm_worlds;
+
+void coll_comm_world_count(struct coll_comm_world *comm_world)
 {
-    return sizeof(struct coll_comm) + sizeof(struct coll_comm_world) +
-           2 * (size_t)world * sizeof(uint64_t);
+    comm_world->counted = true;
+    atomic_fetch_add_explicit(&comm_worlds, 1, memory_order_relaxed);
 }
 
-/** Families of this process; those of a team's ranks are one. */
-static _Atomic int comm_worlds;
+void coll_comm_world_uncount(struct coll_comm_world *comm_world)
+{
+    if (comm_world->counted)
+        atomic_fetch_sub_explicit(&comm_worlds, 1, memory_order_relaxed);
+    comm_world->counted = false;
+}
 
 bool coll_is_alone(const struct coll_comm *comm)
 {
     return !comm->comm_world->comms->next &&
            atomic_load_explicit(&comm_worlds, memory_order_relaxed) < 2;
-}
-
-/** A root of a comm world of its own, not yet joined to anybody; NULL without memory. */
-static struct coll_comm *create_root(const struct coll_config *config,
-                                     const struct coll_transport *transport)
-{
-    struct coll_comm_world *comm_world = base_calloc(1, sizeof *comm_world);
-    struct coll_comm *root = coll_comm_create(transport, comm_world, config->rank, config->world);
-    if (!root || !comm_world || base_forked_watch()) {
-        coll_comm_free(root);
-        base_free(comm_world);
-        return NULL;
-    }
-    *comm_world = (struct coll_comm_world){
-        .root = root,
-        .comms = root,
-        .thread = (int)gettid(),
-        .timeout_ns = config->timeout_ns,
-        .generation = base_generation(),
-        .remind_ns = coll_first_reminder(config->remind_ns, config->timeout_ns),
-        .log = config->log,
-        .control = config->control,
-        .counters.memory_bytes = own_bytes(root->world)};
-    snprintf(root->name, sizeof root->name, "%s", config->name);
-    if (root->rank == 0 || strcmp(transport->name, "threads") != 0) {
-        comm_world->counted = true;
-        atomic_fetch_add_explicit(&comm_worlds, 1, memory_order_relaxed);
-    }
-    return root;
-}
-
-zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
-                      struct base_error *error)
-{
-    *comm = NULL;
-    zero_result result = check_config(config, error);
-    if (result != ZERO_OK)
-        return result;
-    const struct coll_transport *transport = coll_transport_find(config->transport);
-    if (!transport)
-        return zero_fail(error, ZERO_E_UNSUPPORTED, "communicator: this build has no transport %s",
-                         config->transport);
-    struct coll_comm *opened = create_root(config, transport);
-    if (!opened)
-        return zero_fail(error, ZERO_E_NOMEM, "communicator: no memory for %zu bytes",
-                         sizeof(struct coll_comm) + sizeof(struct coll_comm_world));
-    result = transport->open(opened, config, error);
-    if (result != ZERO_OK) {
-        coll_close(opened);
-        return result;
-    }
-    base_logf(config->log, ZERO_LOG_DEBUG, "coll", "%s: rank %d of %d by %s", opened->name,
-              opened->rank, opened->world, transport->name);
-    *comm = opened;
-    return ZERO_OK;
-}
-
-void coll_close(struct coll_comm *comm)
-{
-    if (!comm)
-        return;
-    if (comm->root_ranks) {
-        coll_group_close(comm);
-        return;
-    }
-    while (comm->next)
-        coll_group_close(comm->next);
-    if (comm->transport->leave)
-        comm->transport->leave(comm);
-    coll_arenas_free(comm);
-    comm->transport->close(comm);
-    if (comm->comm_world->counted)
-        atomic_fetch_sub_explicit(&comm_worlds, 1, memory_order_relaxed);
-    base_free(comm->comm_world);
-    coll_comm_free(comm);
 }
 
 int coll_rank(const struct coll_comm *comm)
@@ -178,13 +89,16 @@ const char *coll_unregistered_path(const struct coll_comm *comm)
     return comm->comm_world->unregistered_path;
 }
 
-size_t coll_memory_needed(const char *transport, int world)
-{
-    const struct coll_transport *found = coll_transport_find(transport);
-    return found ? own_bytes(world) + found->memory(world) : 0;
-}
-
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters)
 {
     *counters = comm->comm_world->counters;
+}
+
+void coll_wake_peers(const struct coll_comm *comm)
+{
+    for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
+        if (each->must_wake_peers) {
+            each->must_wake_peers = false;
+            each->transport->wake(each);
+        }
 }

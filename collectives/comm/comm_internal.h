@@ -7,7 +7,7 @@
 
 #include "base/fault.h"
 #include "collectives/comm/comm.h"
-#include "collectives/transport/transport.h"
+#include "collectives/comm/transport.h"
 
 #include <stdatomic.h>
 
@@ -136,6 +136,15 @@ struct coll_comm *coll_comm_create(const struct coll_transport *transport,
 /** Frees it, and its root_ranks; accepts NULL. The link is gone. *Local.* */
 void coll_comm_free(struct coll_comm *comm);
 
+/** Counts a comm world among those of this process, for coll_is_alone(). *Local.* */
+void coll_comm_world_count(struct coll_comm_world *comm_world);
+
+/** Takes it out of that count, if it is in it. *Local.* */
+void coll_comm_world_uncount(struct coll_comm_world *comm_world);
+
+/** Wakes peers that sleep, if something has changed since the last time. */
+void coll_wake_peers(const struct coll_comm *comm);
+
 /* ------------------------------------------------------------------ comm_failure.c */
 
 /** The comm world's failure, ZERO_OK if there is none. Costs one load. */
@@ -188,9 +197,6 @@ zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enu
 /** As coll_start(), but sleeping peers are not woken, because the caller waits for the request at
  * once. */
 zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind);
-
-/** Wakes peers that sleep, if something has changed since the last time. */
-void coll_wake_peers(const struct coll_comm *comm);
 
 /** Refuses a call: fatal, because this rank will be missed. */
 zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,

@@ -45,15 +45,6 @@ static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request
     return request->kind == COLL_SEND ? &comm->sends[peer] : &comm->receives[peer];
 }
 
-void coll_wake_peers(const struct coll_comm *comm)
-{
-    for (struct coll_comm *each = comm->comm_world->comms; each; each = each->next)
-        if (each->must_wake_peers) {
-            each->must_wake_peers = false;
-            each->transport->wake(each);
-        }
-}
-
 zero_result coll_start(struct coll_comm *comm, struct coll_request *request, enum coll_kind kind)
 {
     const zero_result result = coll_begin(comm, request, kind);

@@ -1,8 +1,10 @@
 /**
  * collectives/host/host.h: collectives among ranks that can address each other's memory.
  *
- *   host_join.c        joining and leaving; sleeping and waking
+ *   host_block.c       what ranks see of each other; sleeping and waking
+ *   host_join.c        joining and leaving
  *   host_group.c       groups, and slots for their blocks
+ *   host_meet.c        what another rank has posted, and whether it is what this rank has
  *   host_post.c        starting an operation: what it is and where its memory lies, for all to see
  *   host_source.c      memory that a peer has posted, as memory of this process
  *   remote_read.c      the same of memory outside arenas, when ranks are processes
@@ -27,7 +29,7 @@
 #include "base/kernels/sum.h"
 #include "collectives/comm/comm_internal.h"
 #include "collectives/comm/signature.h"
-#include "collectives/liveness/liveness.h"
+#include "collectives/host/live_cell.h"
 
 #include <sched.h>
 #include <stdalign.h>
@@ -162,10 +164,29 @@ enum host_meeting {
                       reported */
 };
 
-/* ------------------------------------------------------------------ host_join.c */
+/* ------------------------------------------------------------------ host_block.c */
 
 /** Bytes of a block in a communicator of `world` ranks. */
 size_t coll_host_block_bytes(int world);
+
+/** One of the HOST_TABLES tables of a block with room for `places` ranks: the owner's blocks in
+ * the source, for each of them. */
+struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table);
+
+/** Fills in this rank's block, all zero so far, before anybody else sees it. *Local.* */
+void coll_host_prepare(struct host_block *block);
+
+/** Whether a rank has left. *Local.* */
+bool coll_host_left(const struct coll_comm *comm, int rank);
+
+/** The functions of the table that all such transports have in common. */
+void coll_host_wake(struct coll_comm *comm);
+void coll_host_wake_rank(struct coll_comm *comm, int rank);
+void coll_host_sleep_begin(struct coll_comm *comm);
+void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns);
+void coll_host_sleep_end(struct coll_comm *comm);
+
+/* ------------------------------------------------------------------ host_join.c */
 
 /** Bytes of a rank's control memory in a root of `world` ranks; `shared`: they are processes. */
 size_t coll_host_memory(int world, bool shared);
@@ -174,27 +195,14 @@ size_t coll_host_memory(int world, bool shared);
 zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool shared,
                            struct base_error *error);
 
-/** Fills in this rank's block, all zero so far, before anybody else sees it. *Local.* */
-void coll_host_prepare(struct host_block *block);
-
 /** Goes to work as a root, when direct->blocks is filled in. *Local.* */
 void coll_host_join(struct coll_comm *comm);
 
 /** Tells the others that this rank leaves; afterwards it does not touch the blocks. *Local.* */
 void coll_host_leave(struct coll_comm *comm);
 
-/** Whether a rank has left. *Local.* */
-bool coll_host_left(const struct coll_comm *comm, int rank);
-
 /** Frees the tables. *Local.* */
 void coll_host_free(struct host_comm *host, struct coll_comm *comm);
-
-/** The functions of the table that all such transports have in common. */
-void coll_host_wake(struct coll_comm *comm);
-void coll_host_wake_rank(struct coll_comm *comm, int rank);
-void coll_host_sleep_begin(struct coll_comm *comm);
-void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns);
-void coll_host_sleep_end(struct coll_comm *comm);
 
 /* ------------------------------------------------------------------ host_group.c */
 
@@ -221,10 +229,7 @@ void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *b
  * the group. *Local.* */
 void coll_host_group_close(struct coll_comm *comm, bool leaving);
 
-/* ------------------------------------------------------------------ host_post.c */
-
-zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request);
-zero_result coll_host_progress(struct coll_comm *comm);
+/* ------------------------------------------------------------------ host_meet.c */
 
 /** ZERO_OK if `rank` has posted the oldest request, ZERO_AGAIN if not yet; fails if it has posted
  * something else in its place. */
@@ -234,23 +239,33 @@ zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *re
 zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
                                int count);
 
-/** Whether a small operation's bytes travel with its descriptor. */
-static inline bool coll_host_inlined(const struct coll_request *request)
-{
-    return coll_kind_is_small(request->kind) &&
-           ((const struct coll_small *)request)->bytes <= HOST_INLINE;
-}
-
 /** What `rank` has posted for a request. */
 struct host_descriptor *coll_host_descriptor(const struct coll_comm *comm, int rank,
                                              uint64_t sequence);
 
 /** Whether a rank has posted, or is done with, the operation of this number. */
 bool coll_host_posted(const struct coll_comm *comm, int rank, uint64_t sequence);
+
 bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequence);
+
+/** How many operations of this rank another one knows of, at most all. A rank that needs nothing of
+ * this one may have consumed more. */
+uint64_t coll_host_sent(const struct coll_comm *comm, int rank);
 
 /** Whether `rank` can't look at the ring's entry for the request as what it was before. */
 bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request *request, int rank);
+
+/* ------------------------------------------------------------------ host_post.c */
+
+zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request);
+zero_result coll_host_progress(struct coll_comm *comm);
+
+/** Whether a small operation's bytes travel with its descriptor. */
+static inline bool coll_host_inlined(const struct coll_request *request)
+{
+    return coll_kind_is_small(request->kind) &&
+           ((const struct coll_small *)request)->bytes <= HOST_INLINE;
+}
 
 /* ------------------------------------------------------------------ host_source.c */
 
@@ -364,10 +379,6 @@ zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request
 
 /** Whether a rank has done fewer steps of the all-reduce under way than this one. */
 bool coll_host_behind(const struct coll_comm *comm, int rank);
-
-/** One of the HOST_TABLES tables of a block with room for `places` ranks: the owner's blocks in
- * the source, for each of them. */
-struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table);
 
 /* ------------------------------------------------------------------ host_message.c */
 

@@ -81,12 +81,6 @@ zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *req
 
 /* ------------------------------------------------------------------ all-to-all */
 
-struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table)
-{
-    struct host_p2p_queue *behind = block->p2p_queues + places;
-    return (struct coll_span *)(void *)behind + table * (size_t)places;
-}
-
 /** What a rank's table says of its block for this one. */
 static const struct coll_span *sent_by(const struct coll_comm *comm, int rank, uint64_t table)
 {

@@ -2,50 +2,6 @@
 
 #include <string.h>
 
-struct host_descriptor *coll_host_descriptor(const struct coll_comm *comm, int rank,
-                                             uint64_t sequence)
-{
-    return &coll_host_of(comm)->blocks[rank]->ring[sequence % HOST_RING];
-}
-
-bool coll_host_posted(const struct coll_comm *comm, int rank, uint64_t sequence)
-{
-    return atomic_load_explicit(&coll_host_descriptor(comm, rank, sequence)->posted,
-                                memory_order_acquire) > sequence;
-}
-
-bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequence)
-{
-    struct host_comm *host = coll_host_of(comm);
-    if (host->consumed[rank] <= sequence)
-        host->consumed[rank] =
-            atomic_load_explicit(&host->blocks[rank]->consumed, memory_order_acquire);
-    return host->consumed[rank] > sequence;
-}
-
-/** How many operations of this rank another one knows of, at most all. A rank that needs nothing of
- * this one may have consumed more. */
-static uint64_t sent(const struct coll_comm *comm, int rank)
-{
-    const struct host_comm *host = coll_host_of(comm);
-    return host->send_changes && rank != comm->rank
-               ? atomic_load_explicit(&host->blocks[rank]->sent, memory_order_acquire)
-               : HOST_GONE;
-}
-
-bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request *request, int rank)
-{
-    const uint64_t sequence = request->sequence;
-    const struct host_comm *host = coll_host_of(comm);
-    if (request->kind == COLL_ALL_TO_ALL) {
-        const uint64_t last = host->tables[host->all_to_alls % HOST_TABLES];
-        if (last > 0 && !coll_host_consumed(comm, rank, last - 1))
-            return false;
-    }
-    return sequence < HOST_RING || (coll_host_consumed(comm, rank, sequence - HOST_RING) &&
-                                    sent(comm, rank) > sequence - HOST_RING);
-}
-
 /** Whether the next all-to-all finds a table. */
 static bool has_table(const struct coll_comm *comm, const struct coll_request *request)
 {
@@ -66,7 +22,7 @@ static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
     for (int rank = 0; rank < comm->world; rank++) {
         const uint64_t consumed =
             atomic_load_explicit(&host->blocks[rank]->consumed, memory_order_acquire);
-        const uint64_t known = sent(comm, rank); // another thread counts on
+        const uint64_t known = coll_host_sent(comm, rank); // another thread counts on
         least = consumed < least ? consumed : least;
         least = known < least ? known : least;
     }
@@ -173,62 +129,6 @@ zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request
                           memory_order_release);
     comm->must_wake_peers = true;
     return ZERO_OK;
-}
-
-/** Whether this rank and another one have not done the same up to an operation of which both still
- * have the descriptors. */
-static bool differ(const struct coll_comm *comm, int rank, uint64_t sequence)
-{
-    const struct host_descriptor *mine = coll_host_descriptor(comm, comm->rank, sequence);
-    const struct host_descriptor *theirs = coll_host_descriptor(comm, rank, sequence);
-    return atomic_load_explicit(&mine->posted, memory_order_relaxed) == sequence + 1 &&
-           atomic_load_explicit(&theirs->posted, memory_order_acquire) == sequence + 1 &&
-           mine->history != theirs->history;
-}
-
-static zero_result fail_diverged(struct coll_comm *comm, const struct coll_request *request,
-                                 int rank)
-{
-    uint64_t first = request->sequence;
-    while (first > 0 && differ(comm, rank, first - 1))
-        first--;
-    const struct coll_signature *mine = &coll_host_descriptor(comm, comm->rank, first)->signature;
-    const struct coll_signature *theirs = &coll_host_descriptor(comm, rank, first)->signature;
-    char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
-    char difference[COLL_DIFFERENCE_BYTES];
-    coll_signature_text(mine, first, my_text);
-    coll_signature_text(theirs, first, their_text);
-    coll_signature_difference(mine, theirs, difference);
-    return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
-                     coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
-                     their_text, difference);
-}
-
-zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
-{
-    struct host_comm *host = coll_host_of(comm);
-    if (host->met[rank] != HOST_NOT_MET)
-        return ZERO_OK;
-    if (!coll_host_posted(comm, rank, request->sequence))
-        return ZERO_AGAIN;
-    if (coll_host_descriptor(comm, comm->rank, request->sequence)->history !=
-        coll_host_descriptor(comm, rank, request->sequence)->history)
-        return fail_diverged(comm, request, rank);
-    coll_point(comm, request->kind, "meet");
-    host->met[rank] = HOST_MET;
-    return ZERO_OK;
-}
-
-zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
-                               int count)
-{
-    zero_result result = ZERO_OK;
-    for (int rank = 0; rank < count && result >= 0; rank++) {
-        const zero_result met = coll_host_meet(comm, request, rank);
-        if (met != ZERO_OK)
-            result = met;
-    }
-    return result;
 }
 
 static zero_result (*const advance[COLL_KINDS])(struct coll_comm *comm,

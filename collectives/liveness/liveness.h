@@ -29,27 +29,12 @@
 #define COLLECTIVES_LIVENESS_LIVENESS_H
 
 #include "base/error.h"
+#include "collectives/host/live_cell.h"
 
-#include <linux/futex.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 struct coll_comm;
 struct coll_live;
-
-/** What the thread shows of itself, in its rank's block; zero before it starts. */
-struct live_cell {
-    _Atomic uint32_t word; /**< its number, and the flags of <linux/futex.h>; 0: not there */
-    _Atomic uint32_t beat;
-};
-
-/** Whether the process of a thread that was there has ended without leaving, or runs another
- * program. One load. *Local*, any thread. */
-static inline bool coll_live_ended(const struct live_cell *cell)
-{
-    return (atomic_load(&cell->word) & FUTEX_OWNER_DIED) != 0;
-}
 
 /**
  * Starts this rank's thread, which takes its word and watches nobody yet. `root` has joined its

@@ -7,12 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t coll_net_copy_bytes(void)
-{
-    const size_t page = alignof(struct host_block);
-    return (coll_host_block_bytes(1) + page - 1) & ~(page - 1);
-}
-
 /** The group slot of this rank's block of a group; NET_GROUP_SLOTS: it never came to have one. */
 static int group_slot_of(const struct coll_net *net, const struct coll_comm *group)
 {
@@ -110,28 +104,6 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
 }
 
 /* ------------------------------------------------------------------ what peers still need */
-
-bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
-                    const struct host_descriptor *posted)
-{
-    const struct coll_signature *signature = &posted->signature;
-    switch ((enum coll_kind)signature->kind) {
-    case COLL_ALL_GATHER:
-        return posted->source.bytes > 0;
-    case COLL_REDUCE_SCATTER:
-        return group_slot->rank < signature->contributors;
-    case COLL_ALL_REDUCE_BULK:
-        return signature->bytes > 0;
-    case COLL_BROADCAST_BULK:
-        return group_slot->rank == signature->root;
-    case COLL_ALL_TO_ALL:
-        return coll_host_table(group_slot->block, group_slot->world,
-                               posted->target.at % HOST_TABLES)[sent->index]
-                   .count > 0;
-    default:
-        return false;
-    }
-}
 
 /** Whether a peer has not read all that it needs of this rank. */
 static bool needs(const struct coll_net *net, const struct net_peer *peer, size_t number)

@@ -167,6 +167,17 @@ bool coll_net_rx_shown(const struct coll_net *net, const struct net_peer *peer,
 
 /* ------------------------------------------------------------------ tcp_rx.c */
 
+/** Bytes from one copy of a block to the next. */
+size_t coll_net_copy_bytes(void);
+
+/** Whether a peer reads what this rank has posted in a block for an operation, but for what was
+ * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
+ * not show in what was posted. Such a peer may keep this rank from closing until it has made the
+ * call; and the source may be gone before it has, so that it asks for nothing is the one thing that
+ * is believed of a peer. */
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
+                    const struct host_descriptor *posted);
+
 /** Bytes of a type's fixed part, SIZE_MAX if there is no such type. */
 size_t coll_net_fixed_bytes(uint32_t type);
 
@@ -183,18 +194,5 @@ unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer);
 
 /** The tail is there. */
 void coll_net_rx_tail(struct coll_net *net, struct net_peer *peer);
-
-/* ------------------------------------------------------------------ tcp_group.c */
-
-/** Bytes from one copy of a block to the next. */
-size_t coll_net_copy_bytes(void);
-
-/** Whether a peer reads what this rank has posted in a block for an operation, but for what was
- * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
- * not show in what was posted. Such a peer may keep this rank from closing until it has made the
- * call; and the source may be gone before it has, so that it asks for nothing is the one thing that
- * is believed of a peer. */
-bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
-                    const struct host_descriptor *posted);
 
 #endif

@@ -21,6 +21,34 @@ size_t coll_net_fixed_bytes(uint32_t type)
     return type < NET_TYPES ? bytes[type] : SIZE_MAX;
 }
 
+size_t coll_net_copy_bytes(void)
+{
+    const size_t page = alignof(struct host_block);
+    return (coll_host_block_bytes(1) + page - 1) & ~(page - 1);
+}
+
+bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
+                    const struct host_descriptor *posted)
+{
+    const struct coll_signature *signature = &posted->signature;
+    switch ((enum coll_kind)signature->kind) {
+    case COLL_ALL_GATHER:
+        return posted->source.bytes > 0;
+    case COLL_REDUCE_SCATTER:
+        return group_slot->rank < signature->contributors;
+    case COLL_ALL_REDUCE_BULK:
+        return signature->bytes > 0;
+    case COLL_BROADCAST_BULK:
+        return group_slot->rank == signature->root;
+    case COLL_ALL_TO_ALL:
+        return coll_host_table(group_slot->block, group_slot->world,
+                               posted->target.at % HOST_TABLES)[sent->index]
+                   .count > 0;
+    default:
+        return false;
+    }
+}
+
 /** A place in another host's memory: nothing of this one is to be found by it. */
 static struct host_place elsewhere(const struct host_place *place)
 {

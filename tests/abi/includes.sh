@@ -50,6 +50,8 @@ refused() {
 }
 refused base collectives/comm/comm.h
 refused base zero/zero.h
+refused collectives.comm collectives/host/host.h
+refused collectives.rendezvous collectives/comm/comm.h
 refused collectives checkpoint/safetensors/safetensors.h
 refused checkpoint collectives/comm/comm.h
 refused public base/log.h

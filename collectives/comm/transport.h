@@ -1,5 +1,5 @@
 /**
- * collectives/transport/transport.h: what moves the bytes of a communicator.
+ * collectives/comm/transport.h: what moves the bytes of a communicator.
  *
  * The files above check arguments, keep the queues of requests, wait and fail; a transport starts
  * requests and works on the oldest of them. A new transport is one file here and one line in the
@@ -7,8 +7,8 @@
  * memory comes from, and how what a rank has posted gets to the others: self, threads and shm have
  * it in memory that peers address, tcp sends it (tcp/).
  */
-#ifndef COLLECTIVES_TRANSPORT_TRANSPORT_H
-#define COLLECTIVES_TRANSPORT_TRANSPORT_H
+#ifndef COLLECTIVES_COMM_TRANSPORT_H
+#define COLLECTIVES_COMM_TRANSPORT_H
 
 #include "base/error.h"
 

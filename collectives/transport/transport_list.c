@@ -1,4 +1,4 @@
-#include "collectives/transport/transport.h"
+#include "collectives/comm/transport.h"
 
 #include <string.h>
 

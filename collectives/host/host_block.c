@@ -1,0 +1,92 @@
+// A block: what the ranks see of each other, and the doorbell by which they wake each other.
+
+#include "collectives/host/host.h"
+
+#include "base/cpu.h"
+#include "base/futex.h"
+
+size_t coll_host_block_bytes(int world)
+{
+    const size_t ranks = (size_t)world;
+    return sizeof(struct host_block) + ranks * sizeof(struct host_p2p_queue) +
+           HOST_TABLES * ranks * sizeof(struct coll_span);
+}
+
+struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table)
+{
+    struct host_p2p_queue *behind = block->p2p_queues + places;
+    return (struct coll_span *)(void *)behind + table * (size_t)places;
+}
+
+void coll_host_prepare(struct host_block *block)
+{
+    block->allowed_cpus = base_cpu_allowed();
+    if (sched_getaffinity(0, sizeof block->cpus, &block->cpus) != 0)
+        CPU_ZERO(&block->cpus);
+}
+
+bool coll_host_left(const struct coll_comm *comm, int rank)
+{
+    return atomic_load(&coll_host_of(comm)->blocks[rank]->consumed) == HOST_GONE;
+}
+
+/* ------------------------------------------------------------------ sleeping and waking */
+
+// Who changes something that others may wait for stores it with release, rings its bell, and then
+// looks who is asleep; who wants to sleep says so, looks at all bells, and then at everything
+// again. The stores and loads of `bell` and `asleep` are sequentially consistent. If a ringer has
+// not seen that somebody sleeps, its store to the bell comes before the sleeper's to `asleep`, so
+// the sleeper reads it (or a later one of the same rank) from the bell, and what was stored before
+// it is visible to the sleeper. One such store serves for any number of changes before it: a small
+// operation, which posts and consumes, rings once, when its own wait is over.
+
+static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
+{
+    return &coll_host_of(comm)->root_blocks[comm->rank]->asleep;
+}
+
+static void wake_if_asleep(const struct host_comm *host, int rank)
+{
+    _Atomic uint32_t *asleep = &host->root_blocks[rank]->asleep;
+    if (atomic_load(asleep) != 0 && atomic_exchange(asleep, 0) != 0)
+        base_futex_wake(asleep, INT_MAX, host->shared);
+}
+
+void coll_host_wake_rank(struct coll_comm *comm, int rank)
+{
+    const struct host_comm *host = coll_host_of(comm);
+    atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
+    wake_if_asleep(host, rank);
+    if (host->send_changes)
+        host->send_changes(comm);
+}
+
+void coll_host_wake(struct coll_comm *comm)
+{
+    const struct host_comm *host = coll_host_of(comm);
+    atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
+    for (int rank = 0; rank < comm->world; rank++)
+        wake_if_asleep(host, rank);
+    if (host->send_changes)
+        host->send_changes(comm);
+}
+
+void coll_host_sleep_begin(struct coll_comm *comm)
+{
+    const struct coll_comm *root = comm->comm_world->root;
+    atomic_store(own_asleep(comm), 1);
+    for (int rank = 0; rank < root->world; rank++)
+        atomic_load(&coll_host_of(root)->blocks[rank]->doorbell);
+}
+
+void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns)
+{
+    _Atomic uint32_t *asleep = own_asleep(comm);
+    base_futex_wait(asleep, 1, timeout_ns, coll_host_of(comm)->shared);
+    atomic_store(asleep, 0);
+}
+
+void coll_host_sleep_end(struct coll_comm *comm)
+{
+    atomic_store(own_asleep(comm), 0);
+}
