@@ -36,6 +36,14 @@ ENG_SCALE_INLINE bool eng_gradient_fits(double norm, double clip, double most)
     return norm * clip <= most;
 }
 
+/** What gradients of this norm are multiplied by, so that it is at most max_norm; 0: they are not
+ * clipped. */
+ENG_SCALE_INLINE double eng_clip(double norm, double max_norm)
+{
+    const double clip = max_norm > 0 ? max_norm / (norm + 1e-6) : 1;
+    return clip < 1 ? clip : 1;
+}
+
 /** After a clean step; true if the scale has grown. */
 ENG_SCALE_INLINE bool eng_scale_clean(struct eng_scale *scale)
 {

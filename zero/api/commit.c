@@ -2,6 +2,7 @@
 #include "zero/api/compare.h"
 #include "zero/core/api_call.h"
 #include "zero/core/telemetry.h"
+#include "zero/exec/exec.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/step_outcome.h"
@@ -76,24 +77,6 @@ static int64_t compress_of(const struct eng_config *config)
     return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
-/** Who updates what is offloaded, as the key has it; where nothing is, "auto" says no more than
- * "host". */
-static int64_t updater_of(const struct eng_config *config)
-{
-    if (config->undecided)
-        return ENG_UPDATER_AUTO;
-    return config->streamed ? ENG_UPDATER_DEVICE : ENG_UPDATER_HOST;
-}
-
-/** Where the state is, as the key has it; on the host "host" says no more than "none". */
-static int64_t offload_of(const struct eng_config *config)
-{
-    if (config->nvme)
-        return ENG_OFFLOAD_NVME;
-    const bool on_host = !config->resident || config->streamed;
-    return config->on_device && on_host ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
-}
-
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
 {
@@ -118,14 +101,14 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
         .comm_dtype = z->config.comm_dtype,
         .master = z->config.no_masters,
         .moments = z->config.moment_dtype == ZERO_BF16,
-        .offload_optimizer = offload_of(&z->config),
+        .offload_optimizer = eng_config_offload(&z->config),
         .offload_params = z->config.params_nvme,
         .offload_grads = z->config.grads_nvme,
         .tile_bytes = z->config.tile_bytes,
         .recovery = strcmp(z->config.recovery, "durable") == 0,
         .compress = compress_of(&z->config),
-        .device = z->config.on_device,
-        .offload_update = updater_of(&z->config),
+        .device = z->config.device_number >= 0,
+        .offload_update = eng_config_updater(&z->config),
         .seed = z->config.seed,
         .params = z->model.param_count,
         .groups = z->model.group_count,
@@ -196,30 +179,7 @@ static zero_result check_precision(const struct eng_config *config, const struct
     return ZERO_OK;
 }
 
-/** Buffers of the caller's are memory of the host. */
-static zero_result check_device(const struct eng_config *config, const struct eng_model *model,
-                                struct base_error *error)
-{
-    for (size_t p = 0; config->on_device && p < model->param_count; p++)
-        if (model->params[p].borrow || model->params[p].grad)
-            return zero_fail(
-                error, ZERO_E_INVALID,
-                "tensor %s has %s of the caller's, and device=%s: only the engine's own "
-                "buffers are there",
-                model->params[p].name, model->params[p].borrow ? "a working copy" : "a gradient",
-                config->device);
-    for (size_t g = 0; config->resident && g < model->group_count; g++)
-        if (model->groups[g].choice.own)
-            return zero_fail(
-                error, ZERO_E_UNSUPPORTED,
-                "group %s: optimizer %s is the program's, and has no form for device=%s: take "
-                "%s=host",
-                model->groups[g].name, model->groups[g].optimizer->name, config->device,
-                config->streamed ? "offload_update" : "offload_optimizer");
-    return ZERO_OK;
-}
-
-/** The same of tensors that stay in memory. */
+/** Values that would have no effect on tensors, all of which stay in memory. */
 static zero_result check_staged(const struct eng_config *config, const struct eng_layout *layout,
                                 struct base_error *error)
 {
@@ -252,7 +212,7 @@ static zero_result make_layout(zero_ctx *z, struct base_error *error)
     z->micro.count = eng_config_rounds(config);
     z->micro.planned = config->micro_batches;
     z->micro.planned_blocks = eng_config_may_leave_blocks(config);
-    zero_result r = check_device(config, &z->model, error);
+    zero_result r = eng_exec_check(config, &z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
     return r ? r : check_staged(config, &z->layout, error);
@@ -360,6 +320,7 @@ static zero_result decide(zero_ctx *z)
     r = make_layout(z, &error);
     if (!r)
         r = eng_updater_decide(z, &error);
+    eng_exec_choose(z);
     if (!r)
         r = eng_budget_make(z, &error);
     return error.result ? fail_alone(z, &error) : r;

@@ -5,6 +5,7 @@
 #include "zero/core/context.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
+#include "zero/exec/exec.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/zero_step.h"
 #include "zero/store/host_memory.h"
@@ -57,7 +58,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
     zero_result r = base_pool_create(&z->pool, z->config.cpu_threads, error);
     if (!r)
-        r = eng_device_open(z, error);
+        r = eng_exec_open(z, error);
     if (!r)
         r = eng_watch_open(z, error);
     return r;
@@ -68,11 +69,7 @@ static void log_opened(const zero_ctx *z)
     base_logf(&z->log, ZERO_LOG_INFO, "core",
               "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
               z->config.world, z->config.stage,
-              z->comm ? coll_transport_name(z->comm) : "none (plan)",
-              z->config.stage == 0  ? "none"
-              : !z->config.shared   ? "copy"
-              : z->config.undecided ? "undecided"
-                                    : "shared",
+              z->comm ? coll_transport_name(z->comm) : "none (plan)", eng_config_gather(&z->config),
               z->config.reduction);
 }
 
@@ -119,7 +116,8 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
     zero_ctx *z = base_calloc(1, sizeof *z);
     if (!z)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
-    eng_outcome_open(&z->stepping.outcome);
+    eng_exec_choose(z);
+    eng_step_open(z);
     const zero_result r = open_context(z, config, error);
     if (r) {
         zero_close(z);
@@ -134,11 +132,11 @@ void zero_close(zero_ctx *z)
     if (!z || eng_in_child(z)) // whose threads, locks and files are its parent's
         return;
     eng_save_close(z);
-    eng_step_close(z);
+    z->exec->steps_close(z);
     if (z->comm && !z->fatal) // after a failure the call that failed tells more
         eng_watch_call(z, "zero_close", -1);
     eng_bounce_free(z);
-    eng_device_close(z);
+    z->exec->close(z);
     eng_tier_close(z);
     coll_close(z->comm);
     eng_watch_close(z);
@@ -172,7 +170,7 @@ int32_t zero_world(const zero_ctx *z)
 
 int32_t zero_device(const zero_ctx *z)
 {
-    return z && z->config.on_device ? z->config.device_number : -1;
+    return z ? z->config.device_number : -1;
 }
 
 const char *zero_result_text(zero_result result)

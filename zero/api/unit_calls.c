@@ -1,7 +1,14 @@
-// Several calls of a unit in one: what is gathered or opened, and where it is.
+// Several calls of a unit in one: what is gathered or opened, and where it is; and working copies
+// in the caller's memory, all at once.
 
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/progress.h"
+#include "zero/core/telemetry.h"
+#include "zero/exec/caller_memory.h"
+#include "zero/link/publish.h"
+
+#include "base/clock.h"
 
 #include <string.h>
 
@@ -93,4 +100,22 @@ zero_result zero_unit_done(zero_ctx *z, zero_unit unit, zero_stream stream)
     if (gathered || !open) // which says so if it is neither
         r = zero_release(z, unit, stream);
     return !r && open ? zero_grad_done(z, unit, stream) : r;
+}
+
+zero_result zero_refresh(zero_ctx *z)
+{
+    if (!z)
+        return ZERO_E_INVALID;
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_refresh");
+    if (!r)
+        r = eng_not_inside(z, "zero_refresh");
+    const uint64_t begin = base_clock_ns();
+    for (size_t u = 0; !r && z->model.borrows && u < z->layout.unit_count; u++) {
+        r = eng_publish_wait(z, (zero_unit)u);
+        if (!r)
+            eng_borrow_unit(z, (zero_unit)u);
+    }
+    if (!r && z->model.borrows)
+        eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
+    return eng_leave(z, r);
 }

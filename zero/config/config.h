@@ -95,7 +95,7 @@ struct eng_config {
     const char *compress;          /**< "auto", "on", "off": a literal */
     char device[ENG_VALUE_BYTES];
     bool on_device;               /**< device: the program computes on one, */
-    int device_number;            /**< this one */
+    int device_number;            /**< this one; -1: on none */
     const char *device_transport; /**< "nccl", "host": a literal */
     bool over_nccl;               /**< "nccl" was given: it is for one rank alone, too */
     void *nccl_comm;              /**< an ncclComm_t; NULL: none */
@@ -204,6 +204,19 @@ bool eng_config_may_share(const struct eng_config *config, int stage);
 const char *eng_config_bound_updater(const struct eng_config *config);
 /** Who updates what is offloaded, where that was undecided: the device, or the host. */
 void eng_config_decide_update(struct eng_config *config, bool device);
+
+/** Who updates what is offloaded, as the key has it: where no state is, "auto" says no more than
+ * "host". */
+int64_t eng_config_updater(const struct eng_config *config);
+/** Where the state is, as the key has it; on the host "host" says no more than "none". */
+int64_t eng_config_offload(const struct eng_config *config);
+/** How ranks of a host come by gathered parameters, in a word. */
+const char *eng_config_gather(const struct eng_config *config);
+/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks.
+ */
+bool eng_config_updates_early(const struct eng_config *config);
+/** verify_micro: words of the hash of a gradient. */
+size_t eng_config_hash_words(const struct eng_config *config);
 
 /** Where the value of the key of this name came from. */
 enum eng_source eng_config_source(const struct eng_config *config, const char *key);

@@ -101,6 +101,43 @@ void eng_config_decide_update(struct eng_config *config, bool device)
     config->shared = shares(config);
 }
 
+int64_t eng_config_updater(const struct eng_config *config)
+{
+    if (config->undecided)
+        return ENG_UPDATER_AUTO;
+    return config->streamed ? ENG_UPDATER_DEVICE : ENG_UPDATER_HOST;
+}
+
+int64_t eng_config_offload(const struct eng_config *config)
+{
+    if (config->nvme)
+        return ENG_OFFLOAD_NVME;
+    const bool on_host = !config->resident || config->streamed;
+    return config->on_device && on_host ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
+}
+
+const char *eng_config_gather(const struct eng_config *config)
+{
+    if (config->stage == 0)
+        return "none";
+    if (!config->shared)
+        return "copy";
+    return config->undecided ? "undecided" : "shared";
+}
+
+bool eng_config_updates_early(const struct eng_config *config)
+{
+    // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what
+    // passes from a file through a device waits for zero_step().
+    return (config->stage > 0 || config->world == 1) && !config->grads_nvme &&
+           !(config->nvme && config->resident);
+}
+
+size_t eng_config_hash_words(const struct eng_config *config)
+{
+    return config->resident ? 2 : 1; // a device's hash is a sum modulo 2^128
+}
+
 static zero_result decide_gather(struct eng_config *config, struct base_error *error)
 {
     const bool asked = strcmp(config->gather, "shared") == 0;
@@ -191,6 +228,7 @@ static zero_result decide_device(struct eng_config *config, struct base_error *e
     const char *name = config->device, *number = name + sizeof cuda - 1;
     if (!*name)
         snprintf(config->device, sizeof config->device, "cpu");
+    config->device_number = -1;
     if (strcmp(name, "cpu") == 0)
         return ZERO_OK;
     const size_t digits = strncmp(name, cuda, sizeof cuda - 1) ? 0 : strspn(number, "0123456789");

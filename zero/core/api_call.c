@@ -3,6 +3,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/telemetry.h"
+#include "zero/exec/exec.h"
 
 #include "base/clock.h"
 #include "base/forked.h"
@@ -196,7 +197,7 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     eng_watch_call(z, call, -1);
     if (z->fatal)
         return z->fatal;
-    const zero_result entered = z->device ? eng_device_enter(z) : ZERO_OK;
+    const zero_result entered = z->exec->enter(z);
     if (entered)
         return entered;
     // The first failure of any rank is the next call's, whether or not that call needs the others.
@@ -213,8 +214,7 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 zero_result eng_leave(zero_ctx *z, zero_result result)
 {
     const struct eng_fp_state state = {.control = z->fp_control};
-    if (z->device)
-        eng_device_leave(z);
+    z->exec->leave(z);
     control_call_end(z->watch.area);
     eng_fp_leave(&state);
     return result;
@@ -222,12 +222,7 @@ zero_result eng_leave(zero_ctx *z, zero_result result)
 
 zero_result eng_check_stream(zero_ctx *z, zero_stream stream)
 {
-    if (z->device)
-        eng_device_take_stream(z, stream);
-    else if (stream)
-        return eng_fail(z, ZERO_E_INVALID, "stream %p given, but the device is the CPU: pass NULL",
-                        stream);
-    return ZERO_OK;
+    return z->exec->take_stream(z, stream);
 }
 
 static zero_result check_unit(zero_ctx *z, const char *call, zero_unit unit)

@@ -299,7 +299,9 @@ struct zero_ctx {
     struct eng_watch watch;
     struct eng_stop stop;
 
-    struct eng_device *device; /**< where the program computes; NULL: on the host */
+    const struct eng_exec *exec;          /**< who computes: exec.h */
+    const struct eng_step_hooks *on_step; /**< whom it tells what it learns of steps */
+    struct eng_device *device;            /**< where the program computes; NULL: on the host */
     struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
     struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
@@ -312,7 +314,7 @@ struct zero_ctx {
 /** Whether state is on the device where the program computes: params, sums, moments, and so on are
  * addresses there, which only device/ and work on its streams may touch. With config.streamed
  * moments and masters are memory of the host: what the device has changed is in them when
- * its copies are waited for (store/device_tiles.c). */
+ * its copies are waited for (exec/device_tiles.c). */
 static inline bool eng_state_on_device(const zero_ctx *z)
 {
     return z->config.resident;

@@ -15,7 +15,7 @@
 #include "zero/debug/paranoid.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
-#include "zero/param/borrow.h"
+#include "zero/exec/caller_memory.h"
 #include "zero/store/host_memory.h"
 
 #include "base/arena.h"

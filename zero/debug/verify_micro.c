@@ -7,6 +7,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
+#include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 
 #include "base/arena.h"
@@ -19,7 +20,7 @@ enum { FIRST, AGAIN, HASHES };
 /** Words of a hash: a device's is a sum modulo 2^128. */
 static size_t words(const zero_ctx *z)
 {
-    return z->config.resident ? 2 : 1;
+    return eng_config_hash_words(&z->config);
 }
 
 static size_t hash_bytes(const zero_ctx *z)
@@ -109,7 +110,7 @@ zero_result eng_verify_compare(zero_ctx *z)
 {
     if (!z->config.verify_micro)
         return ZERO_OK;
-    zero_result r = eng_state_on_device(z) ? eng_device_hashes(z, z->debug.hashes_mine) : ZERO_OK;
+    zero_result r = z->exec->hashes(z, z->debug.hashes_mine);
     if (!r)
         r = eng_exchange(z, z->debug.hashes_mine, hash_bytes(z), z->debug.hashes_all);
     if (r)

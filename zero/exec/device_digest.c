@@ -166,7 +166,7 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
     return r ? r : d->ops->event_wait(d->handed, d->stream, error);
 }
 
-zero_result eng_device_hashes(zero_ctx *z, uint64_t *hashes)
+zero_result device_hashes(zero_ctx *z, uint64_t *hashes)
 {
     const struct eng_device *d = z->device;
     const size_t bytes = 2 * z->layout.slice_count * sizeof(struct base_hash128);
@@ -202,12 +202,14 @@ static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct b
     return r ? r : d->ops->stream_sync(d->own, error);
 }
 
-zero_result eng_device_digest(const zero_ctx *z, struct base_hash128 *sums,
-                              struct base_error *error)
+bool device_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error)
 {
     struct base_error inner = {0};
+    if (z->config.streamed) // state is the host's, and only passes through
+        return false;
     if (!add_up(z, sums, &inner))
-        return ZERO_OK;
+        return true;
     z->device->ops->stream_sync(z->device->own, NULL);
-    return device_tell(z, &inner, "the fingerprint", error);
+    device_tell(z, &inner, "the fingerprint", error);
+    return true;
 }

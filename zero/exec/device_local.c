@@ -4,12 +4,13 @@
 // the host.
 
 #include "zero/exec/device_parts.h"
+#include "zero/exec/exec.h"
 
 static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *layout = &z->layout.units[unit];
-    unsigned char *grads = eng_device_grads(z);
+    unsigned char *grads = z->exec->grads(z);
     unsigned char *sums = grads + z->gradients.slots[z->units[unit].sum_slot].offset;
     const unsigned char *values = grads + z->gradients.slots[z->units[unit].grad_slot].offset;
     zero_result r = ZERO_OK;

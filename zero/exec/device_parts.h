@@ -98,7 +98,9 @@ struct device_state {
     void *persisted;       /**< event behind the update of what persists, where it is by units */
     unsigned char *pinned; /**< records, and what is prepared, of the steps under way */
     struct device_step steps[DEVICE_OPEN_STEPS];
-    int open;                              /**< of them: the last ones up to z->step */
+    int open;          /**< of them: the last ones up to .newest */
+    uint64_t newest;   /**< number of the newest step with a verdict */
+    uint64_t began_ns; /**< when the newest step's work was begun to be queued */
     unsigned char *prepared[DEVICE_STEPS]; /**< memory of the host that scalars and keys of each
                                                 come from */
     uint64_t first_update;                 /**< that those of the newest one are for */
@@ -173,14 +175,42 @@ static inline uint64_t *device_blamed(const zero_ctx *z, uint64_t step)
     return (uint64_t *)(void *)(z->device->state->steps[step % DEVICE_OPEN_STEPS].record + 1);
 }
 
-/* ---- device_program.c */
+struct eng_decision;
+struct eng_grad_opening;
 
+/* ---- device_program.c: entries of struct eng_exec, and what they have in common */
+
+zero_result device_exec_make(zero_ctx *z, struct base_error *error);
+void device_close(zero_ctx *z);
+zero_result device_enter(zero_ctx *z);
+void device_leave(zero_ctx *z);
+zero_result device_take_stream(zero_ctx *z, zero_stream stream);
+zero_result device_released(zero_ctx *z, zero_unit unit);
+zero_result device_metric_fetch(zero_ctx *z, int metric, const float *value);
+zero_result device_metric_values(zero_ctx *z);
 /** Begins to copy the value of a metric. */
 zero_result device_value(zero_ctx *z, float *to, const float *from);
+/** Bytes of a section's working copy. */
+static inline size_t device_section_bytes(const struct eng_section *section)
+{
+    return section->granules * ENG_GRANULE * eng_dtype_size(section->dtype);
+}
 
-/* ---- step.c */
+/* ---- device_step.c: entries of struct eng_exec */
 
-/** The same of a micro-batch of a step. */
+void device_metric_set(const zero_ctx *z, int metric, double value);
+zero_result device_step_begin(zero_ctx *z);
+zero_result device_fuse(zero_ctx *z);
+zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
+zero_result device_update(zero_ctx *z, bool *here);
+zero_result device_step_end(zero_ctx *z);
+zero_result device_take_in(zero_ctx *z, int open);
+zero_result device_prove(zero_ctx *z);
+zero_result device_learn(zero_ctx *z);
+zero_result device_skip(zero_ctx *z);
+void device_look(const zero_ctx *z, bool waits);
+void device_steps_close(zero_ctx *z);
+/** Begins to copy the value of a metric of a step's micro-batch. */
 zero_result device_step_value(zero_ctx *z, int metric, const float *value);
 /** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
  * those whose sums are finite. */
@@ -227,6 +257,11 @@ zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigne
 
 /* ---- device_reduce.c */
 
+/** An entry of struct eng_exec. */
+zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening);
+/** Adds a gradient to its sums; reduction=local: to those of the rank's earlier micro-batches,
+ * which travel in the last one. One that is computed again is only hashed. */
+zero_result device_reduce(zero_ctx *z, zero_unit unit);
 /** Gaps between slices of gradients, and bytes of memory of the host that goes with their table. */
 size_t device_gaps_count(const zero_ctx *z);
 size_t device_gaps_bytes(const zero_ctx *z);
@@ -250,6 +285,11 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
 
 /* ---- device_state.c */
 
+/** Entries of struct eng_exec. */
+zero_result device_metrics_make(const zero_ctx *z, unsigned char **memory,
+                                struct base_error *error);
+void device_metrics_take(zero_ctx *z, unsigned char *memory);
+void device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
 /** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
@@ -266,8 +306,10 @@ zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
-/* ---- runs.c */
+/* ---- device_ranges.c */
 
+/** An entry of struct eng_exec. */
+void device_stale(zero_ctx *z);
 /** Elements of a slice that are in some granules of its section, from *first of the section on. */
 size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules,
                       size_t *first);
@@ -281,6 +323,9 @@ zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
 
 /* ---- device_digest.c */
 
+/** Entries of struct eng_exec. */
+zero_result device_hashes(zero_ctx *z, uint64_t *hashes);
+bool device_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error);
 /** How many runs of granules a rank with this placement hashes; none of what passes through the
  * device. */
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);

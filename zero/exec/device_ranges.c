@@ -153,8 +153,9 @@ zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-void eng_device_stale(zero_ctx *z)
+void device_stale(zero_ctx *z)
 {
-    if (z->device && z->device->state)
+    // While tables are made there is no state there, and all of it is stale.
+    if (z->device->state)
         z->device->state->stale = true;
 }

@@ -4,6 +4,7 @@
 #include "zero/core/progress.h"
 #include "zero/debug/verify_micro.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 #include "zero/step/gradient.h"
 #include "zero/store/host_memory.h"
@@ -133,11 +134,12 @@ static void *last_read(const zero_ctx *z, zero_unit unit)
     return d->state->sole ? device_updated(z, unit) : d->taken[z->units[unit].grad_slot];
 }
 
-zero_result eng_device_opened(zero_ctx *z, zero_unit unit, bool stays, bool again)
+zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
-    const bool same = place(z, unit, &z->gradients.slots[slot]) && again;
+    const bool stays = opening->keeps || opening->purpose == ENG_GRAD_WRITE;
+    const bool same = place(z, unit, &z->gradients.slots[slot]) && opening->again;
     unsigned char *gradient = z->memory.grads + z->gradients.slots[slot].offset;
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(last_read(z, unit), d->stream, &error);
@@ -266,7 +268,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
                            : device_reduce_all(z, unit, gradient, error);
 }
 
-zero_result eng_device_reduce(zero_ctx *z, zero_unit unit)
+zero_result device_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     const bool local = z->config.local, again = eng_verifying(z);

@@ -2,15 +2,19 @@
 // the host, who learns later what has become of the step. So as not to have to wait for that, the
 // host prepares the update for every number it may turn out to have.
 
+#include "zero/core/api_call.h"
+#include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
+#include "zero/core/telemetry.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/exec.h"
+#include "zero/exec/stochastic.h"
 #include "zero/link/publish.h"
 #include "zero/step/fused.h"
-#include "zero/step/gradient.h"
-#include "zero/step/step_outcome.h"
-#include "zero/step/update.h"
-#include "zero/step/zero_step.h"
 
+#include "base/clock.h"
+
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,7 +36,7 @@ static size_t metric_place(const zero_ctx *z, int metric, int micro)
     return (size_t)metric * (size_t)eng_micro_count(z) + (size_t)micro;
 }
 
-void eng_device_metric_set(const zero_ctx *z, int metric, double value)
+void device_metric_set(const zero_ctx *z, int metric, double value)
 {
     struct device_metrics *metrics = metrics_of(z, z->step + 1);
     const size_t at = metric_place(z, metric, z->micro.index);
@@ -51,7 +55,7 @@ zero_result device_step_value(zero_ctx *z, int metric, const float *value)
 /** Makes a step's metrics, all of which are here, what a ballot has. */
 static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
 {
-    double *values = eng_verdict_metrics(z);
+    double *values = z->on_step->metrics(z);
     const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
     for (size_t i = 0; i < count; i++)
         values[i] =
@@ -293,10 +297,10 @@ static zero_result update(zero_ctx *z, bool fused)
     return fused || state->by_units ? update_sections(z) : update_all(z);
 }
 
-zero_result eng_device_begin(zero_ctx *z)
+zero_result device_step_begin(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS);
+    zero_result r = device_take_in(z, DEVICE_OPEN_STEPS);
     if (r)
         return r;
     if (z->device->state->stale || z->device->state->sole != device_sole(z))
@@ -307,7 +311,7 @@ zero_result eng_device_begin(zero_ctx *z)
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }
 
-zero_result eng_device_fuse(zero_ctx *z)
+zero_result device_fuse(zero_ctx *z)
 {
     struct base_error error = {0};
     if (!eng_fused_possible(z))
@@ -319,14 +323,15 @@ zero_result eng_device_fuse(zero_ctx *z)
     return r ? device_failed(z, &error, "fusing a step") : ZERO_OK;
 }
 
-zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
+zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision)
 {
     struct device_state *state = z->device->state;
-    struct device_step *step = step_of(z, z->step + 1);
+    struct device_step *step = step_of(z, decision->step);
     struct base_error error = {0};
-    zero_result r = eng_device_take_in(z, DEVICE_OPEN_STEPS - 1);
+    zero_result r = device_take_in(z, DEVICE_OPEN_STEPS - 1);
     if (r)
         return r;
+    state->began_ns = base_clock_ns();
     step->fused = state->fused;
     state->fused = false;
     r = step->fused ? ZERO_OK : prepare(z, &error);
@@ -340,20 +345,45 @@ zero_result eng_device_step(zero_ctx *z, const zero_step_args *args)
         r = report(z, step, &error);
     if (!r && state->peers && z->config.stage == 0)
         r = device_share_sums(z, &error);
-    if (!r)
-        r = wait_for_readers(z, &error);
     if (r)
         return device_failed(z, &error, "a step");
-    r = z->tier ? ZERO_OK : update(z, step->fused);
-    if (r)
-        return r;
     state->squared = false;
     state->unproved = true;
-    step->max_norm = args->max_norm;
-    step->lr = z->stepping.hyper[0].lr;
-    metrics_of(z, z->step + 1)->names = z->micro.metrics;
+    step->max_norm = decision->max_norm;
+    step->lr = decision->lr;
+    metrics_of(z, decision->step)->names = z->micro.metrics;
+    state->newest = decision->step;
     state->open++;
     return ZERO_OK;
+}
+
+/** Tiles of files pass when the host knows that the step updates. */
+static zero_result update_files(zero_ctx *z, bool *here)
+{
+    const zero_result r = device_take_in(z, 0);
+    *here = !r && !z->stepping.result.skipped;
+    return r;
+}
+
+zero_result device_update(zero_ctx *z, bool *here)
+{
+    const struct device_state *state = z->device->state;
+    struct base_error error = {0};
+    *here = false;
+    eng_before_overwrite(z);
+    if (wait_for_readers(z, &error))
+        return device_failed(z, &error, "a step");
+    if (z->tier)
+        return update_files(z, here);
+    const zero_result r = update(z, step_of(z, state->newest)->fused);
+    eng_stretch(z, CONTROL_UPDATE, -1, state->began_ns, &z->stats.update_s);
+    return r;
+}
+
+zero_result device_step_end(zero_ctx *z)
+{
+    // All ranks learn at one place what the program multiplies its next loss by.
+    return z->stepping.scale.dynamic && z->config.world > 1 ? device_take_in(z, 0) : ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ what comes back */
@@ -399,43 +429,33 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
 {
     const struct device_step *step = step_of(z, number);
     struct device_metrics *metrics = metrics_of(z, number);
-    struct eng_verdict verdict = {
+    struct eng_decision decision = {
+        .step = number,
         .norm = step->record->norm,
         .finite = step->record->finite,
+        .early = step->fused,
         .bad = first_bad(z, device_blamed(z, number)),
+        .wrong = first_wrong(z, step->record->wrong),
+        .max_norm = step->max_norm,
+        .lr = step->lr,
+        .metrics = &metrics->names,
     };
     z->device->state->open--;
     enter_metrics(z, metrics);
-    struct eng_wrong wrong = first_wrong(z, step->record->wrong);
-    const zero_result known = eng_verdict_share(z, &metrics->names, &verdict.bad, &wrong);
-    if (known)
-        return known;
-    eng_step_record(z, number, &verdict, step->max_norm);
-    // Nothing has been updated since, on any rank, but what a fused step updated.
-    if (wrong.param != UINT64_MAX)
-        return eng_outcome_fail(z, &wrong, step->fused ? number : number - 1, true);
-    if (!verdict.finite) {
-        eng_grad_doubt(z);
-        const zero_result r = eng_policy_nonfinite(z, step->fused);
-        if (r)
-            return r;
-    } else {
-        eng_policy_clean(z);
-        z->updates++;
-    }
-    z->stepping.result.updates = z->updates;
-    eng_metric_step_line(z, step->lr);
-    return ZERO_OK;
+    const zero_result r = z->on_step->decided(z, &decision);
+    if (!r)
+        z->on_step->told(z, decision.lr);
+    return r;
 }
 
-zero_result eng_device_take_in(zero_ctx *z, int open)
+zero_result device_take_in(zero_ctx *z, int open)
 {
     const struct device_state *state = z->device->state;
     struct base_error error = {0};
     zero_result r = ZERO_OK;
     // With several ranks all of them take a step in at the same place.
     while (!r && state->open > (state->peers ? open : 0)) {
-        const uint64_t number = z->step - (uint64_t)state->open + 1;
+        const uint64_t number = state->newest - (uint64_t)state->open + 1;
         void *judged = step_of(z, number)->judged;
         if (state->open > open)
             r = device_await(z, judged, "waiting for a verdict");
@@ -449,7 +469,7 @@ zero_result eng_device_take_in(zero_ctx *z, int open)
     return r;
 }
 
-zero_result eng_device_prove(zero_ctx *z)
+zero_result device_prove(zero_ctx *z)
 {
     struct device_state *state = z->device->state;
     struct base_error error = {0};
@@ -459,17 +479,12 @@ zero_result eng_device_prove(zero_ctx *z)
     if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
         return device_failed(z, &error, "looking at an update");
     state->unproved = false;
-    return eng_outcome_all(z, first_wrong(z, *wrong), z->step);
+    return z->on_step->proved(z, first_wrong(z, *wrong), state->newest);
 }
 
-/* ------------------------------------------------------------------ verdicts of the host's */
+/* ------------------------------------------------------------------ what the host asks for */
 
-int eng_device_open_steps(const zero_ctx *z)
-{
-    return z->device->state->open;
-}
-
-zero_result eng_device_learn(zero_ctx *z)
+zero_result device_learn(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     const size_t count = z->layout.section_count;
@@ -494,7 +509,7 @@ zero_result eng_device_learn(zero_ctx *z)
     return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;
 }
 
-zero_result eng_device_skip(zero_ctx *z)
+zero_result device_skip(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
@@ -504,4 +519,42 @@ zero_result eng_device_skip(zero_ctx *z)
     if (!r)
         r = device_bad_clear(z, &error);
     return r ? device_failed(z, &error, "leaving out a step") : ZERO_OK;
+}
+
+void device_look(const zero_ctx *z, bool waits)
+{
+    zero_ctx *own = (zero_ctx *)(uintptr_t)z; // to the program nothing changes
+    if (z->fatal)
+        return;
+    // A failure is the next call's.
+    zero_result r = eng_enter(own, ENG_AFTER_COMMIT, "a look at a step");
+    if (!r)
+        r = device_take_in(own, waits ? 0 : INT_MAX);
+    eng_leave(own, r);
+}
+
+/** Without the others, of whom there are none. */
+static zero_result learn_alone(zero_ctx *z)
+{
+    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
+    if (!r)
+        r = device_take_in(z, 0);
+    if (!r)
+        r = device_prove(z);
+    return eng_leave(z, r);
+}
+
+void device_steps_close(zero_ctx *z)
+{
+    if (!z->committed || z->fatal)
+        return;
+    // Other ranks need not close now: they can't be asked.
+    const struct device_state *state = z->device->state;
+    if (z->config.world == 1 && learn_alone(z))
+        base_logf(&z->log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
+                  z->error.message);
+    else if (state->open > 0)
+        base_logf(&z->log, ZERO_LOG_WARN, "step",
+                  "what became of the last %d steps is not known: end with zero_step_wait()",
+                  state->open);
 }

@@ -2,6 +2,7 @@
 // Deep learning with limited numerical precision, 2015, section 3), so that what is smaller than a
 // unit in their last place is not lost but added with its probability.
 
+#include "zero/exec/stochastic.h"
 #include "zero/core/context.h"
 #include "zero/step/update.h"
 #include "zero/store/host_memory.h"

@@ -3,8 +3,8 @@
 #include "zero/core/context.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
+#include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/param/borrow.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
@@ -125,17 +125,13 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (everything || z->layout.sections[s].persistent)
             r = wait_section(z, s);
-    // What is readable without a gather is so in the caller's memory, too.
-    for (size_t s = 0; !r && !z->device && s < z->layout.section_count; s++)
-        if (z->layout.sections[s].persistent)
-            eng_borrow_section(z, s);
     if (!r && z->config.paranoid)
         r = eng_paranoid_renew(z);
-    if (!r && z->device)
-        r = eng_device_renew(z);
+    if (!r)
+        r = z->exec->show_persistent(z);
     // Between steps no stream was given that what comes next could be ordered behind.
-    if (!r && everything && z->micro.index < 0 && eng_state_on_device(z))
-        r = eng_device_join(z);
+    if (!r && everything && z->micro.index < 0)
+        r = z->exec->join(z);
     eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
     return r;
 }

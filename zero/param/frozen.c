@@ -5,6 +5,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
+#include "zero/exec/exec.h"
 #include "zero/step/gradient.h"
 
 #include <string.h>
@@ -15,7 +16,7 @@ void eng_frozen_refresh(zero_ctx *z)
         z->io[s].trains = false;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].trains = false;
-    eng_device_stale(z);
+    z->exec->stale(z);
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         if (eng_frozen(z, slice->param))

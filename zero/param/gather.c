@@ -3,8 +3,9 @@
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
+#include "zero/exec/caller_memory.h"
+#include "zero/exec/exec.h"
 #include "zero/link/publish.h"
-#include "zero/param/borrow.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
 #include "zero/store/host_memory.h"
@@ -56,8 +57,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
  * mostly nothing to copy. */
 static bool takes_time(const zero_ctx *z, zero_unit unit)
 {
-    return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 || z->device ||
-           z->watch.traced || z->config.paranoid || z->model.borrows;
+    return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 ||
+           z->exec->gathers_take_time || z->watch.traced || z->config.paranoid || z->model.borrows;
 }
 
 static zero_result gather(zero_ctx *z, zero_unit unit)
@@ -81,12 +82,10 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         r = eng_publish_wait(z, unit);
     if (!r && u->holds == 0 && z->config.paranoid)
         r = eng_paranoid_gathered(z, unit);
-    if (!r && z->device)
-        r = eng_device_show(z, unit);
+    if (!r)
+        r = z->exec->show(z, unit);
     if (r)
         return r;
-    if (!z->device)
-        eng_borrow_unit(z, unit);
     if (u->holds++ == 0)
         z->gathers.held_units++;
     r = eng_trace_gathered(z, unit);
@@ -103,7 +102,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
     if (u->holds == 0)
         return eng_fail(z, ZERO_E_STATE, "release of unit %d (%s), which is not gathered", unit,
                         u->name);
-    zero_result r = z->device ? eng_device_released(z, unit) : ZERO_OK;
+    zero_result r = z->exec->released(z, unit);
     if (--u->holds == 0) {
         z->gathers.held_units--;
         if (z->config.paranoid)
@@ -131,12 +130,10 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
         return NULL;
     const bool windowed = z->placement.sections[slice->section].windowed;
     const bool closed = windowed && z->units[z->layout.sections[slice->section].unit].holds == 0;
-    if (z->device && (!closed || z->fatal))
-        return eng_device_param(z, slice);
     if (closed)
-        return eng_nowhere(z);
+        return z->fatal ? z->exec->dummy_param(z, slice) : NULL;
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;
-    return z->config.paranoid ? eng_paranoid_param(z, slice) : eng_gathered(z, slice);
+    return z->config.paranoid ? eng_paranoid_param(z, slice) : z->exec->param(z, slice);
 }

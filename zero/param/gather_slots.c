@@ -2,6 +2,7 @@
 
 #include "zero/param/gather_slots.h"
 #include "zero/core/context.h"
+#include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
 
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
@@ -129,8 +130,8 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
         eng_trace_distance(z, slot->unit) <= eng_trace_distance(z, unit))
         return ZERO_OK;
     zero_result r = eng_slot_settle(z, slot);
-    if (!r && z->device)
-        r = eng_device_settle_slot(z, best);
+    if (!r)
+        r = z->exec->settle_slot(z, best);
     // Peers may still read there what this rank has given them, but for what is older than the
     // unit's values in another slot: all ranks had that before there were newer ones.
     if (!r && z->config.params_nvme && slot->unit >= 0 && z->units[slot->unit].slot == best)
@@ -186,8 +187,7 @@ zero_result eng_slots_keep(zero_ctx *z)
     const struct eng_trace *next = &z->gathers.step_traces.recording;
     zero_result r = ZERO_OK;
     int units = 0;
-    if (!z->config.params_nvme || z->config.stage != 3 || !z->gathers.replaying ||
-        eng_state_on_device(z))
+    if (!z->config.params_nvme || z->config.stage != 3 || !z->gathers.replaying)
         return ZERO_OK;
     for (size_t i = 0; !r && i < next->count && units < z->config.prefetch_units; i++) {
         const zero_unit unit = next->gathers[i].unit;

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/tensor_digest.h"
-#include "zero/exec/gpu.h"
+#include "zero/exec/exec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,12 +52,10 @@ static zero_result hash_part(zero_ctx *z, void *user, const struct eng_part *par
 static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
 {
     struct base_error error = {0};
-    if (eng_state_on_device(z) && !z->config.streamed)
-        eng_device_digest(z, sums, &error);
-    else if (!eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
+    if (!z->exec->digest(z, sums, &error) &&
+        !eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
         eng_state_walk(z, true, ENG_LOOK, hash_part, sums, &error);
-    return z->tier || eng_state_on_device(z) ? eng_agree_on_file(z, &error, "the fingerprint")
-                                             : ZERO_OK;
+    return eng_agree_on_file(z, &error, "the fingerprint");
 }
 
 zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)

@@ -2,6 +2,7 @@
 
 #include "zero/step/batch_size.h"
 #include "zero/core/api_call.h"
+#include "zero/exec/exec.h"
 #include "zero/plan/budget.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
@@ -63,16 +64,16 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
                   micro_batches);
     else
-        eng_device_metrics_make(z, &metrics, &error);
+        z->exec->metrics_make(z, &metrics, &error);
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
         set_total(z, before, source_before);
-        eng_device_metrics_drop(z, metrics);
+        z->exec->metrics_drop(z, metrics);
         base_free(mine);
         base_free(all);
         return r;
     }
-    eng_device_metrics_take(z, metrics);
+    z->exec->metrics_take(z, metrics);
     base_free(z->stepping.verdict_mine);
     base_free(z->stepping.verdict_all);
     z->stepping.verdict_mine = mine;

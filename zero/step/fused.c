@@ -8,6 +8,7 @@
 #include "zero/core/context.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
+#include "zero/exec/exec.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/update.h"
@@ -77,11 +78,10 @@ static zero_result fuse(zero_ctx *z, const zero_step_args *user)
         return r;
     eng_before_overwrite(z); // from now on weights change before zero_step()
     keep(z, &args);
-    if (eng_state_on_device(z))
-        return eng_device_fuse(z);
-    eng_step_prepare(z, args.scale / z->stepping.scale.value);
-    eng_tier_fuse(z);
-    return ZERO_OK;
+    r = z->exec->fuse(z);
+    if (!r)
+        eng_tier_fuse(z);
+    return r;
 }
 
 zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args)
@@ -132,10 +132,7 @@ zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit)
 
 bool eng_fused_possible(const zero_ctx *z)
 {
-    // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what
-    // passes from a file through a device waits for zero_step().
-    return (z->config.stage > 0 || z->config.world == 1) && !z->config.grads_nvme &&
-           !(z->tier && eng_state_on_device(z));
+    return eng_config_updates_early(&z->config);
 }
 
 bool eng_fused_early(const zero_ctx *z, size_t section)

@@ -5,10 +5,11 @@
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
+#include "zero/exec/caller_memory.h"
+#include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/link/publish.h"
-#include "zero/param/borrow.h"
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
@@ -87,36 +88,7 @@ static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
     return r ? r : drain_unit(z, unit);
 }
 
-/** What a gradient is opened for. */
-enum purpose {
-    TO_ADD,   /**< kernels add into zeros */
-    TO_WRITE, /**< kernels overwrite what they find */
-    FOR_NONE, /**< it stays zeros */
-};
-
-/** Zeroes the buffer but for what is overwritten. Padding, which is in every sum, nobody writes:
- * where the buffer had this unit's gradient before (`again`) it is zero, and may be in a peer's
- * cache. A step that is not finite casts doubt on that. */
-static void clear(zero_ctx *z, zero_unit unit, unsigned char *buffer, enum purpose purpose,
-                  bool again)
-{
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        if (z->layout.sections[slice->section].frozen)
-            continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
-                              slice->granule * ENG_GRANULE * size;
-        const bool written =
-            purpose == TO_WRITE || (purpose == TO_ADD && eng_own_gradient(z, slice));
-        const size_t from = written ? slice->numel : 0;
-        const size_t end = again ? slice->numel : slice->granules * ENG_GRANULE;
-        memset(data + from * size, 0, (end - from) * size);
-    }
-}
-
-static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpose)
+static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purpose purpose)
 {
     struct eng_unit *u = &z->units[unit];
     if (z->micro.index < 0 || z->evaluation.active)
@@ -135,7 +107,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
         return too_many_open(z, unit);
     const uint64_t begin = base_clock_ns();
     int taken = -1;
-    zero_result r = take_slot(z, unit, purpose == TO_WRITE, &taken);
+    zero_result r = take_slot(z, unit, purpose == ENG_GRAD_WRITE, &taken);
     if (!r)
         r = eng_tier_sums_expect(z, unit);
     if (r)
@@ -152,17 +124,16 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum purpose purpo
     u->grad_slot = taken;
     u->grad_open = true;
     z->gradients.open++;
-    const bool so_far = !first && taken == u->sum_slot; // reduction=local
-    if (eng_state_on_device(z)) {
-        slot->clean = true;
-        return eng_device_opened(z, unit, so_far || purpose == TO_WRITE, again);
-    }
-    if (z->device)
-        return eng_device_claim(z, unit, so_far);
-    if (!so_far)
-        clear(z, unit, z->memory.grads + slot->offset, purpose, again);
+    const struct eng_grad_opening opening = {
+        .purpose = purpose,
+        .keeps = !first && taken == u->sum_slot, // reduction=local
+        .again = again,
+    };
     slot->clean = true;
-    return z->config.paranoid ? eng_paranoid_grad_opened(z, unit, purpose == TO_WRITE) : ZERO_OK;
+    r = z->exec->grad_open(z, unit, &opening);
+    if (!r && z->config.paranoid)
+        r = eng_paranoid_grad_opened(z, unit, purpose == ENG_GRAD_WRITE);
+    return r;
 }
 
 void eng_add_square_sum(zero_ctx *z, double squares)
@@ -312,23 +283,16 @@ static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_byt
     return r;
 }
 
-/** Sends what is in the unit's slot on its way. */
-static zero_result send_off(zero_ctx *z, zero_unit unit)
+/** Sends the gradient in the unit's slot on its way, or the sum that it was the last one of. */
+static zero_result reduce(zero_ctx *z, zero_unit unit)
 {
-    struct eng_unit *u = &z->units[unit];
-    zero_result r = ZERO_OK;
-    struct eng_grad_slot *slot = &z->gradients.slots[u->grad_slot];
-    slot->open = false;
-    slot->handed = u->handed = ++z->gradients.handed;
+    const struct eng_unit *u = &z->units[unit];
     const uint64_t begin = base_clock_ns();
-    if (z->config.paranoid)
-        r = eng_paranoid_grad_done(z, unit);
-    eng_verify_hash(z, unit, z->memory.grads + slot->offset);
+    zero_result r = ZERO_OK;
+    eng_verify_hash(z, unit, z->memory.grads + z->gradients.slots[u->grad_slot].offset);
     if (eng_verifying(z))
-        return r ? r : eng_prefetch_aside(z);
-    if (z->config.local && !z->device)
-        eng_local_add(z, unit);
-    if (!r && (!z->config.local || z->micro.index == z->micro.count - 1))
+        return ZERO_OK;
+    if (!z->config.local || z->micro.index == z->micro.count - 1)
         r = start_reductions(z, unit, z->gradients.slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
@@ -337,7 +301,7 @@ static zero_result send_off(zero_ctx *z, zero_unit unit)
     if (!r)
         r = eng_tier_update_fused(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
-    return r ? r : eng_prefetch_aside(z);
+    return r;
 }
 
 zero_result eng_grad_finish(zero_ctx *z)
@@ -362,92 +326,63 @@ void eng_grad_doubt(zero_ctx *z)
         z->gradients.slots[i].clean = false;
 }
 
-/** What of a unit was updated with its sums goes back to the device, where no other rank has to
- * send anything first. */
-static zero_result renew(zero_ctx *z, zero_unit unit)
+/** What of a unit was updated with its sums goes to where the program reads it, if no other rank
+ * has to send anything first. */
+static zero_result show_updated(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         if (z->io[s].fused && z->config.world == 1 && coll_complete(&z->io[s].reduce) &&
             !eng_fused_hopeless(z))
-            r = eng_device_renew_early(z, s);
+            r = z->exec->show_early(z, s);
     return r;
 }
 
-/** Sends off the gradient that comes from a device, when it is here; `next` is the one that does
- * from now on, -1: none. */
-static zero_result send_waiting(zero_ctx *z, zero_unit next)
+/** Sends the gradient of a unit that is ready, -1: none is. */
+static zero_result send(zero_ctx *z, zero_unit ready)
 {
-    const zero_unit unit = eng_device_waiting(z, next);
-    if (unit < 0)
+    if (ready < 0)
         return ZERO_OK;
-    zero_result r = eng_device_await(z, unit);
-    if (!r)
-        r = send_off(z, unit);
-    return r ? r : renew(z, unit);
+    const zero_result r = reduce(z, ready);
+    return r ? r : show_updated(z, ready);
 }
 
 zero_result eng_grad_flush(zero_ctx *z)
 {
-    if (!z->device || (eng_state_on_device(z) && !z->evaluation.active))
-        return ZERO_OK;
-    const zero_result r = send_waiting(z, -1);
-    return r ? r : eng_device_values(z);
-}
-
-/** Copies the gradient from the device, and sends off the one before meanwhile, which updates it in
- * a fused step: so ranks start reductions at the same places, whenever copies are done.
- */
-static zero_result bring_down(zero_ctx *z, zero_unit unit)
-{
-    const zero_result r = eng_device_take(z, unit);
-    return r ? r : send_waiting(z, unit);
-}
-
-/** Whether a gradient leaves the device, whose state is the host's: with reduction=local what the
- * last micro-batch has made a sum, and what the host looks at. */
-static bool comes_down(const zero_ctx *z)
-{
-    return !z->config.local || z->micro.index == z->micro.count - 1 || eng_verify_hashes(z);
-}
-
-/** The gradient stays on the device, which `adds` it up. */
-static zero_result add_up(zero_ctx *z, zero_unit unit,
-                          zero_result (*adds)(zero_ctx *z, zero_unit unit))
-{
-    struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
-    slot->open = false;
-    slot->handed = z->units[unit].handed = ++z->gradients.handed;
-    zero_result r = adds(z, unit);
-    // Nothing that travels is waited for here, and others may wait for what this rank sends.
-    if (!r && !eng_state_on_device(z) && (r = coll_progress(z->comm)) != ZERO_OK)
-        r = eng_comm_failed(z, r);
-    return r ? r : eng_prefetch_aside(z);
+    zero_unit ready;
+    zero_result r = z->exec->grad_flush(z, &ready);
+    if (!r)
+        r = send(z, ready);
+    if (!r && ready >= 0)
+        r = eng_prefetch_aside(z);
+    return r ? r : z->exec->metric_values(z);
 }
 
 /** The program is done with the unit's gradient. */
 static zero_result close_gradient(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
+    zero_unit ready;
     u->grad_open = false;
     u->grad_handed = true;
     z->gradients.open--;
-    if (eng_state_on_device(z))
-        return add_up(z, unit, eng_device_reduce);
-    if (!z->device)
-        return send_off(z, unit);
-    return comes_down(z) ? bring_down(z, unit) : add_up(z, unit, eng_device_keep);
+    zero_result r = z->config.paranoid ? eng_paranoid_grad_done(z, unit) : ZERO_OK;
+    if (!r)
+        r = z->exec->grad_close(z, unit, &ready);
+    if (!r)
+        r = send(z, ready);
+    return r ? r : eng_prefetch_aside(z);
 }
 
 static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, TO_ADD);
+    return open_gradient(z, unit, ENG_GRAD_ADD);
 }
 
 static zero_result open_raw(zero_ctx *z, zero_unit unit)
 {
-    return open_gradient(z, unit, TO_WRITE);
+    return open_gradient(z, unit, ENG_GRAD_WRITE);
 }
 
 static zero_result hand_over(zero_ctx *z, zero_unit unit)
@@ -467,7 +402,7 @@ static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 {
     zero_result r = eng_fused(z) ? eng_fused_hand_over(z, unit) : ZERO_OK;
     if (!r)
-        r = open_gradient(z, unit, FOR_NONE);
+        r = open_gradient(z, unit, ENG_GRAD_NONE);
     return r ? r : close_gradient(z, unit);
 }
 
@@ -503,14 +438,13 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (section->frozen)
         return NULL;
     if (!unit->grad_open)
-        return z->device && z->fatal ? eng_device_grads(z) : eng_nowhere(z);
+        return z->fatal ? z->exec->dummy_grad(z) : NULL;
     void *own = eng_own_gradient(z, slice);
     if (own)
         return own;
     if (z->config.paranoid)
         return eng_paranoid_grad(z, slice);
-    return (z->device ? eng_device_grads(z) : z->memory.grads) +
-           z->gradients.slots[unit->grad_slot].offset +
+    return z->exec->grads(z) + z->gradients.slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
 }

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
+#include "zero/exec/exec.h"
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
@@ -68,13 +69,11 @@ static zero_result name_metric(zero_ctx *z, const char *name)
 
 void eng_metric_set(const zero_ctx *z, int metric, double value)
 {
-    if (eng_state_on_device(z) && !z->evaluation.active) {
-        eng_device_metric_set(z, metric, value);
-        return;
-    }
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
     double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
     values[metric * eng_micro_count(z) + z->micro.index] = value;
+    if (!z->evaluation.active)
+        z->exec->metric_set(z, metric, value);
 }
 
 static zero_result give(zero_ctx *z, const char *name, double value)
@@ -105,10 +104,8 @@ zero_result zero_metric(zero_ctx *z, const char *name, double value)
 
 static zero_result give_from(zero_ctx *z, const char *name, const float *value)
 {
-    if (!z->device)
-        return give(z, name, (double)*value);
     const zero_result r = give(z, name, NAN); // until it is here
-    return r ? r : eng_device_value(z, z->micro.metric_next - 1, value);
+    return r ? r : z->exec->metric_fetch(z, z->micro.metric_next - 1, value);
 }
 
 zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, zero_stream stream)

@@ -5,6 +5,7 @@
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
 #include "zero/debug/verify_micro.h"
+#include "zero/exec/exec.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
@@ -57,9 +58,9 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
 zero_result eng_outside(zero_ctx *z, const char *call)
 {
     zero_result r = eng_not_inside(z, call);
-    if (!r && eng_state_on_device(z))
-        r = eng_device_take_in(z, 0);
-    return !r && eng_state_on_device(z) ? eng_device_prove(z) : r;
+    if (!r)
+        r = z->exec->take_in(z, 0);
+    return r ? r : z->exec->prove(z);
 }
 
 zero_result eng_between_steps(zero_ctx *z, const char *call)
@@ -67,7 +68,7 @@ zero_result eng_between_steps(zero_ctx *z, const char *call)
     zero_result r = eng_outside(z, call);
     if (!r)
         r = eng_micro_check(z, call);
-    return r || !z->device ? r : eng_device_settle(z);
+    return r ? r : z->exec->settle(z);
 }
 
 /** The first micro-batch of a step or an evaluation begins. */
@@ -79,7 +80,7 @@ static zero_result start_over(zero_ctx *z)
     base_exact_sum_init(&z->gradients.squares);
     z->gradients.squares_overflow = false;
     z->gradients.bad = (struct eng_bad){.micro = UINT64_MAX};
-    return eng_state_on_device(z) ? eng_device_begin(z) : ZERO_OK;
+    return z->exec->begin(z);
 }
 
 static zero_result micro_begin(zero_ctx *z, int32_t i)

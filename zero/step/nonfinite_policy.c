@@ -1,6 +1,7 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
 #include "zero/core/api_call.h"
+#include "zero/exec/exec.h"
 #include "zero/step/step_outcome.h"
 #include "zero/step/zero_step.h"
 
@@ -123,7 +124,7 @@ void eng_policy_clean(zero_ctx *z)
 
 double zero_loss_scale(const zero_ctx *z)
 {
-    if (z && z->committed && z->stepping.scale.dynamic && eng_state_on_device(z))
-        eng_step_look(z, true);
+    if (z && z->committed && z->stepping.scale.dynamic)
+        z->exec->look(z, true);
     return z && z->committed ? z->stepping.scale.value : 1.0;
 }

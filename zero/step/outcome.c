@@ -126,20 +126,6 @@ void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, 
  * which one is large and the other one small, as no training makes them. */
 #define LARGE ((double)ENG_ALARM)
 
-double eng_norm_most(const zero_ctx *z)
-{
-    double most = INFINITY;
-    // Of a program's own optimizer nothing is known.
-    for (size_t g = 0; g < z->model.group_count; g++) {
-        const struct eng_group *group = &z->model.groups[g];
-        const double own = group->choice.own || group->frozen
-                               ? INFINITY
-                               : group->optimizer->gradient_most(&z->stepping.hyper[g]);
-        most = own < most ? own : most;
-    }
-    return most;
-}
-
 /** Whether an update of values that are not large could overflow all the same. */
 static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper, double gradient)
 {

@@ -45,10 +45,6 @@ void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, 
 /** Makes *to the earlier one of both. */
 void eng_wrong_min(struct eng_wrong *to, const struct eng_wrong *from);
 
-/** The largest norm of a gradient, as the optimizers have it, that none of them overflows with by
- * itself, with z->stepping.hyper. */
-double eng_norm_most(const zero_ctx *z);
-
 /** Whether some weight or moment of this rank is large, or nobody has looked. */
 bool eng_outcome_large(const zero_ctx *z);
 /** An update follows: `gradient` is the norm that optimizers see, and some rank's values are

@@ -217,26 +217,6 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
     return ZERO_OK;
 }
 
-zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop)
-{
-    const struct ballot ballot = {
-        .motion_hash = hash_motion(z, motion),
-        .stop = eng_stop_asked(z),
-        .save = eng_save_word(z),
-        .update = eng_tier_update_time(z),
-    };
-    zero_result r = eng_exchange(z, &ballot, sizeof ballot, z->stepping.verdict_all);
-    if (!r)
-        r = check_motion(z, motion, sizeof ballot);
-    *stop = false;
-    if (r)
-        return r;
-    struct eng_verdict all; // stop of it, and nothing else, is there
-    count_ballots(z, sizeof ballot, 1, &all);
-    *stop = all.stop;
-    return hear(z, sizeof ballot);
-}
-
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict)
 {
     const struct ballot ballot = {
@@ -245,11 +225,12 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .bad = z->gradients.bad,
         .overflow = z->gradients.squares_overflow,
         .stop = eng_stop_asked(z),
-        .large = eng_outcome_large(z),
+        .large = !motion->later && eng_outcome_large(z),
         .save = motion->final ? eng_save_word(z) : 0,
         .update = motion->final ? eng_tier_update_time(z) : (struct eng_update_time){0},
     };
-    const size_t metrics = motion->final ? eng_metric_bytes(z, z->micro.metrics.count) : 0;
+    const bool averages = motion->final && !motion->later;
+    const size_t metrics = averages ? eng_metric_bytes(z, z->micro.metrics.count) : 0;
     const size_t stride = sizeof ballot + metrics;
     memcpy(z->stepping.verdict_mine, &ballot, sizeof ballot);
     zero_result r = eng_exchange(z, z->stepping.verdict_mine, stride, z->stepping.verdict_all);
@@ -260,6 +241,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
     count_ballots(z, stride, motion->args->scale / z->stepping.scale.value, verdict);
     if (!motion->final)
         return ZERO_OK;
-    eng_metric_reduce(z, &z->micro.metrics, z->stepping.verdict_all, stride, sizeof ballot);
+    if (averages)
+        eng_metric_reduce(z, &z->micro.metrics, z->stepping.verdict_all, stride, sizeof ballot);
     return hear(z, stride);
 }

@@ -25,14 +25,13 @@ struct eng_motion {
     const char *call;
     const zero_step_args *args; /**< hyper NULL: it has none; struct_size and so on don't matter */
     bool final;                 /**< it ends the step: metrics are part of it */
+    bool later;                 /**< but gradients and metrics, which are not known yet */
 };
 /** Exchanges norm, finiteness, metrics and the hash of the motion. ZERO_E_DIVERGED, fatal, names
  * what differs. */
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
-/** The parts of it where the verdict itself falls on devices: what all ranks want is the same,
- * whether to stop, and saves; and later, of a step whose metrics are in eng_verdict_metrics(),
- * their means and what was bad first, or wrong. Collective. */
-zero_result eng_verdict_agree(zero_ctx *z, const struct eng_motion *motion, bool *stop);
+/** What follows where gradients and metrics were known later: of a step whose metrics are in
+ * eng_verdict_metrics(), their means and what was bad first, or wrong. Collective. */
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
                               struct eng_wrong *wrong);
 

@@ -4,6 +4,7 @@
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
+#include "zero/exec/stochastic.h"
 #include "zero/link/publish.h"
 #include "zero/step/gradient.h"
 #include "zero/store/host_memory.h"

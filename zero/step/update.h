@@ -28,12 +28,6 @@ bool eng_adds_again(const zero_ctx *z, size_t section);
  * in memory; what is there with 16 bits only is left out. */
 struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
                                  size_t count, const float *gradient);
-/** The key of the random numbers of a slice's elements in an update: of the weight (purpose 0), or
- * of moment `purpose` - 1. */
-uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
-                          uint64_t update);
-/** Updates a segment that has no master weights or bf16 moments. */
-void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 struct eng_tiles;
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_tiles *tiles, int stage, int rank);

@@ -1,11 +1,11 @@
 #include "zero/step/zero_step.h"
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
-#include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/verify_micro.h"
+#include "zero/exec/exec.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
@@ -16,7 +16,6 @@
 #include "base/clock.h"
 
 #include <float.h>
-#include <limits.h>
 #include <math.h>
 
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group)
@@ -81,54 +80,41 @@ static zero_result come_to_rest(zero_ctx *z)
     zero_result r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);
-    if (!r && z->device)
-        r = eng_device_settle(z);
+    if (!r)
+        r = z->exec->settle(z);
     return r ? r : eng_grad_finish(z);
 }
 
-/** The same, and the host knows of its steps and sums what their device knows. */
+/** The same, and the host knows what its steps and sums have come to. */
 static zero_result come_to_know(zero_ctx *z)
 {
     zero_result r = come_to_rest(z);
-    if (!r && eng_state_on_device(z))
-        r = eng_device_take_in(z, 0);
-    if (!r && eng_state_on_device(z))
-        r = eng_device_learn(z);
-    return r;
+    if (!r)
+        r = z->exec->take_in(z, 0);
+    return r ? r : z->exec->learn(z);
 }
 
-void eng_step_record(zero_ctx *z, uint64_t step, const struct eng_verdict *verdict, double max_norm)
+/** Makes it the newest step that is decided. */
+static void keep_result(zero_ctx *z, const struct eng_decision *decision)
 {
-    const bool bad = verdict->bad.micro != UINT64_MAX;
-    double clip = 1;
-    if (max_norm > 0 && verdict->finite)
-        clip = fmin(1.0, max_norm / (verdict->norm + 1e-6));
-    z->stepping.stepped = true;
+    const struct eng_bad *bad = &decision->bad;
+    const bool found = bad->micro != UINT64_MAX;
     const uint64_t skips = z->stepping.result.skips;
+    z->stepping.stepped = true;
     z->stepping.result = (zero_step_result){
-        .step = step,
+        .step = decision->step,
         .updates = z->updates,
-        .skipped = !verdict->finite,
-        .norm = verdict->norm,
-        .clip = clip,
-        .bad_param = bad ? (zero_param)verdict->bad.param : -1,
-        .bad_slice = bad ? (int32_t)verdict->bad.slice : 0,
-        .bad_element = bad ? verdict->bad.element : 0,
-        .bad_micro = bad ? verdict->bad.micro : 0,
-        .bad_rank = bad ? (int32_t)(verdict->bad.micro % (uint64_t)z->config.world) : -1,
+        .skipped = !decision->finite,
+        .norm = decision->norm,
+        .clip = decision->finite ? eng_clip(decision->norm, decision->max_norm) : 1,
+        .bad_param = found ? (zero_param)bad->param : -1,
+        .bad_slice = found ? (int32_t)bad->slice : 0,
+        .bad_element = found ? bad->element : 0,
+        .bad_micro = found ? bad->micro : 0,
+        .bad_rank = found ? (int32_t)(bad->micro % (uint64_t)z->config.world) : -1,
         .loss_scale = z->stepping.scale.value,
-        .skips = verdict->finite ? 0 : skips + 1,
+        .skips = decision->finite ? 0 : skips + 1,
     };
-}
-
-void eng_step_prepare(zero_ctx *z, double gradient_scale)
-{
-    z->update.prepared = z->updates + 1;
-    for (size_t g = 0; g < z->model.group_count; g++) {
-        const struct eng_group *group = &z->model.groups[g];
-        group->optimizer->prepare(&group->choice, &z->stepping.hyper[g], z->update.prepared,
-                                  gradient_scale, &z->update.scalars[g]);
-    }
 }
 
 void eng_step_keep(zero_ctx *z, const zero_step_args *args)
@@ -137,22 +123,41 @@ void eng_step_keep(zero_ctx *z, const zero_step_args *args)
         z->stepping.hyper[g] = *eng_step_hyper(args, g);
 }
 
-/** Whether the gradient of a step that is finite would overflow what optimizers make of it: where
- * steps are skipped so is this one. Elsewhere the update shows, element by element. */
-static bool is_too_large(const zero_ctx *z)
+/** The policy for what a step has come to: it updates, is skipped, or is the last one. */
+static zero_result decided(zero_ctx *z, struct eng_decision *decision)
 {
-    return z->config.nonfinite == ZERO_NONFINITE_SKIP &&
-           !eng_gradient_fits(z->stepping.result.norm, z->stepping.result.clip, eng_norm_most(z));
+    zero_result r = ZERO_OK;
+    if (decision->metrics)
+        r = eng_verdict_share(z, decision->metrics, &decision->bad, &decision->wrong);
+    if (r)
+        return r;
+    keep_result(z, decision);
+    // Nothing has been updated since, on any rank, but what a fused step updated.
+    if (decision->wrong.param != UINT64_MAX)
+        return eng_outcome_fail(z, &decision->wrong, decision->step - !decision->early, true);
+    if (decision->finite) {
+        eng_policy_clean(z);
+        z->updates++;
+    } else {
+        eng_grad_doubt(z);
+        r = eng_policy_nonfinite(z, decision->early);
+    }
+    z->stepping.result.updates = z->updates;
+    return r;
 }
 
-static zero_result update(zero_ctx *z, double scale, bool large)
+static const struct eng_step_hooks hooks = {
+    .decided = decided,
+    .told = eng_metric_step_line,
+    .proved = eng_outcome_all,
+    .value = eng_metric_set,
+    .metrics = eng_verdict_metrics,
+};
+
+void eng_step_open(zero_ctx *z)
 {
-    if (!eng_fused(z))
-        eng_step_prepare(z, scale * z->stepping.result.clip);
-    z->updates++;
-    eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip, large);
-    const zero_result r = eng_update_all(z);
-    return r ? r : eng_outcome_agree(z, z->stepping.result.step);
+    z->on_step = &hooks;
+    eng_outcome_open(&z->stepping.outcome);
 }
 
 /** The batch counts, whether or not it led to an update. */
@@ -164,70 +169,51 @@ static void end_batch(zero_ctx *z, bool stop)
         eng_stop_agree(z);
 }
 
-static zero_result judge_and_update(zero_ctx *z, const zero_step_args *args)
+/** Updates where the step is decided. `scale`: of its gradients, before they are clipped; large:
+ * some rank's weights or moments may be. */
+static zero_result update(zero_ctx *z, double scale, bool large)
+{
+    if (!eng_fused(z))
+        eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);
+    eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip, large);
+    zero_result r = eng_update_all(z);
+    if (!r)
+        r = eng_outcome_agree(z, z->stepping.result.step);
+    return r ? r : z->exec->prove(z);
+}
+
+/** From what ranks ask for, over the decision and the update, to the record of what was changed. */
+static zero_result conclude(zero_ctx *z, const zero_step_args *args)
 {
     const double scale = args->scale / z->stepping.scale.value;
-    const struct eng_motion motion = {"zero_step", args, true};
+    const struct eng_motion motion = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
+    bool here = false;
     zero_result r = eng_verify_compare(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (r)
         return r;
-    eng_step_record(z, z->step + 1, &verdict, args->max_norm);
     eng_step_keep(z, args);
-    if (verdict.finite && is_too_large(z)) {
-        verdict.finite = false;
-        eng_step_record(z, z->step + 1, &verdict, args->max_norm);
-    }
-    if (!verdict.finite) {
-        eng_grad_doubt(z);
-        r = eng_policy_nonfinite(z, eng_fused(z) && eng_fused_possible(z));
-    }
+    struct eng_decision decision = {
+        .step = z->step + 1,
+        .norm = verdict.norm,
+        .finite = verdict.finite,
+        .early = eng_fused(z) && eng_fused_possible(z),
+        .bad = verdict.bad,
+        .wrong = {.param = UINT64_MAX},
+        .max_norm = args->max_norm,
+        .lr = z->stepping.hyper[0].lr,
+    };
+    r = z->exec->decide(z, args, &decision);
+    if (!r)
+        r = z->exec->update(z, &here);
     if (r)
         return r;
-    if (verdict.finite) {
-        eng_policy_clean(z);
+    if (here)
         r = update(z, scale, verdict.large);
-    }
-    z->stepping.result.updates = z->updates;
     end_batch(z, verdict.stop);
     return r ? r : eng_tier_record(z);
-}
-
-/** State in files is updated, and recorded, when the verdict is known. */
-static zero_result update_files(zero_ctx *z)
-{
-    zero_result r = eng_device_take_in(z, 0);
-    if (!r && !z->stepping.result.skipped)
-        r = eng_update_all(z);
-    if (!r)
-        r = eng_device_prove(z);
-    return r ? r : eng_tier_record(z);
-}
-
-/** The same where state is: the host goes on at once, unless tiles of files pass through. */
-static zero_result step_on_device(zero_ctx *z, const zero_step_args *args)
-{
-    const uint64_t begin = base_clock_ns();
-    const struct eng_motion motion = {"zero_step", args, true};
-    bool stop;
-    zero_result r = eng_verify_compare(z);
-    if (!r)
-        r = eng_verdict_agree(z, &motion, &stop);
-    if (r)
-        return r;
-    eng_step_keep(z, args);
-    eng_before_overwrite(z);
-    r = eng_device_step(z, args);
-    if (r)
-        return r;
-    end_batch(z, stop);
-    if (z->tier)
-        return update_files(z);
-    eng_stretch(z, CONTROL_UPDATE, -1, begin, &z->stats.update_s);
-    // All ranks learn at one place what the program multiplies its next loss by.
-    return z->stepping.scale.dynamic && z->config.world > 1 ? eng_device_take_in(z, 0) : ZERO_OK;
 }
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
@@ -241,14 +227,14 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
     if (!r)
         r = come_to_rest(z);
     if (!r)
-        r = eng_state_on_device(z) ? step_on_device(z, &args) : judge_and_update(z, &args);
+        r = conclude(z, &args);
     if (!r)
         r = eng_publish_finish(z, false);
+    if (!r)
+        r = z->exec->step_end(z);
     if (r)
         return r;
     z->stepping.fused.struct_size = 0;
-    if (!eng_state_on_device(z))
-        eng_metric_step_line(z, z->stepping.hyper[0].lr);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }
@@ -265,24 +251,12 @@ zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream strea
     return eng_leave(z, r);
 }
 
-void eng_step_look(const zero_ctx *z, bool waits)
-{
-    zero_ctx *own = (zero_ctx *)(uintptr_t)z; // to the program nothing changes
-    if (z->fatal)
-        return;
-    // A failure is the next call's.
-    zero_result r = eng_enter(own, ENG_AFTER_COMMIT, "a look at a step");
-    if (!r)
-        r = eng_device_take_in(own, waits ? 0 : INT_MAX);
-    eng_leave(own, r);
-}
-
 zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
 {
     if (!z || !info || info->struct_size < sizeof info->struct_size)
         return ZERO_E_INVALID;
-    if (z->committed && eng_state_on_device(z))
-        eng_step_look(z, false);
+    if (z->committed)
+        z->exec->look(z, false);
     if (!z->stepping.stepped)
         return z->step > 0 ? ZERO_AGAIN : ZERO_E_STATE;
     zero_step_result full = z->stepping.result;
@@ -291,41 +265,16 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
     return ZERO_OK;
 }
 
-/** Without the others, of whom there are none. */
-static zero_result learn_alone(zero_ctx *z)
-{
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
-    if (!r)
-        r = eng_device_take_in(z, 0);
-    if (!r)
-        r = eng_device_prove(z);
-    return eng_leave(z, r);
-}
-
-void eng_step_close(zero_ctx *z)
-{
-    if (!z->committed || z->fatal || !eng_state_on_device(z))
-        return;
-    // Other ranks need not close now: they can't be asked.
-    if (z->config.world == 1 && learn_alone(z))
-        base_logf(&z->log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
-                  z->error.message);
-    else if (eng_device_open_steps(z) > 0)
-        base_logf(&z->log, ZERO_LOG_WARN, "step",
-                  "what became of the last %d steps is not known: end with zero_step_wait()",
-                  eng_device_open_steps(z));
-}
-
 zero_result zero_step_wait(zero_ctx *z)
 {
     if (!z)
         return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_wait");
-    if (!r && eng_state_on_device(z))
-        r = eng_device_take_in(z, 0);
+    if (!r)
+        r = z->exec->take_in(z, 0);
     // Inside a step an update may be under way again, which the next one's verdict tells of.
-    if (!r && eng_state_on_device(z) && z->micro.index < 0)
-        r = eng_device_prove(z);
+    if (!r && z->micro.index < 0)
+        r = z->exec->prove(z);
     return eng_leave(z, r);
 }
 
@@ -334,7 +283,7 @@ static zero_result skip_step(zero_ctx *z)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     const zero_step_args args = {.scale = 1};
-    const struct eng_motion motion = {"zero_skip_step", &args, true};
+    const struct eng_motion motion = {"zero_skip_step", &args, true, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_skip_step");
     if (!r && eng_fused(z))
@@ -347,11 +296,14 @@ static zero_result skip_step(zero_ctx *z)
     if (r)
         return r;
     const uint64_t skips = z->stepping.result.skips;
-    eng_step_record(z, z->step + 1, &verdict, 0);
+    keep_result(z, &(struct eng_decision){.step = z->step + 1,
+                                          .norm = verdict.norm,
+                                          .finite = verdict.finite,
+                                          .bad = verdict.bad});
     z->stepping.result.skipped = 1;
     z->stepping.result.skips = skips;
     end_batch(z, verdict.stop);
-    r = eng_state_on_device(z) ? eng_device_skip(z) : ZERO_OK;
+    r = z->exec->skip(z);
     if (!r)
         r = eng_tier_record(z);
     if (r)
@@ -379,7 +331,7 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
         return eng_fail(z, ZERO_E_INVALID, "zero_grad_norm with scale %g or no place for the norm",
                         scale);
     const zero_step_args args = {.scale = scale};
-    const struct eng_motion motion = {"zero_grad_norm", &args, false};
+    const struct eng_motion motion = {"zero_grad_norm", &args, false, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_grad_norm");
     if (!r)

@@ -2,6 +2,7 @@
 #include "zero/core/api_call.h"
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
+#include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"
@@ -323,7 +324,7 @@ zero_result eng_memory_allocate(zero_ctx *z)
     if (!r)
         r = eng_verify_make(z, &error);
     if (!r)
-        r = eng_device_make(z, &error);
+        r = z->exec->make(z, &error);
     if (!r)
         r = eng_bounce_make(z, &error);
     return r ? eng_fail_from(z, &error) : ZERO_OK;

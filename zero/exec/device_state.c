@@ -249,14 +249,11 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,
-                                    struct base_error *error)
+zero_result device_metrics_make(const zero_ctx *z, unsigned char **memory, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const size_t bytes = DEVICE_STEPS * aligned(metric_bytes(z));
     *memory = NULL;
-    if (!d || !d->state)
-        return ZERO_OK;
     unsigned char *made = base_aligned_alloc(4096, bytes);
     if (!made)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes of metrics", bytes);
@@ -269,7 +266,7 @@ zero_result eng_device_metrics_make(const zero_ctx *z, unsigned char **memory,
     return r;
 }
 
-void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory)
+void device_metrics_drop(const zero_ctx *z, unsigned char *memory)
 {
     if (!memory)
         return;
@@ -277,12 +274,12 @@ void eng_device_metrics_drop(const zero_ctx *z, unsigned char *memory)
     base_free(memory);
 }
 
-void eng_device_metrics_take(zero_ctx *z, unsigned char *memory)
+void device_metrics_take(zero_ctx *z, unsigned char *memory)
 {
     if (!memory)
         return;
     struct device_state *state = z->device->state;
-    eng_device_metrics_drop(z, state->metric_memory);
+    device_metrics_drop(z, state->metric_memory);
     state->metric_memory = memory;
     const size_t values = metric_bytes(z) / (sizeof(union device_value) + 1);
     for (int i = 0; i < DEVICE_STEPS; i++, memory += aligned(metric_bytes(z))) {
@@ -316,8 +313,8 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = make_pinned(z, error);
     if (!r)
-        r = eng_device_metrics_make(z, &metrics, error);
-    eng_device_metrics_take(z, metrics);
+        r = device_metrics_make(z, &metrics, error);
+    device_metrics_take(z, metrics);
     if (!r)
         r = device_bad_clear(z, error);
     if (!r)

@@ -1,15 +1,8 @@
 // The caller's own memory: working copies go to it when they have changed, gradients come from it.
 
-#include "zero/param/borrow.h"
-#include "zero/core/api_call.h"
+#include "zero/exec/caller_memory.h"
 #include "zero/core/context.h"
-#include "zero/core/progress.h"
-#include "zero/core/telemetry.h"
 #include "zero/exec/local_accumulation.h"
-#include "zero/link/publish.h"
-#include "zero/step/gradient.h"
-
-#include "base/clock.h"
 
 #include <string.h>
 
@@ -98,24 +91,6 @@ void eng_borrow_unit(zero_ctx *z, zero_unit unit)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         eng_borrow_section(z, s);
-}
-
-zero_result zero_refresh(zero_ctx *z)
-{
-    if (!z)
-        return ZERO_E_INVALID;
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_refresh");
-    if (!r)
-        r = eng_not_inside(z, "zero_refresh");
-    const uint64_t begin = base_clock_ns();
-    for (size_t u = 0; !r && z->model.borrows && u < z->layout.unit_count; u++) {
-        r = eng_publish_wait(z, (zero_unit)u);
-        if (!r)
-            eng_borrow_unit(z, (zero_unit)u);
-    }
-    if (!r && z->model.borrows)
-        eng_stretch(z, CONTROL_GATHER, -1, begin, &z->stats.gather_wait_s);
-    return eng_leave(z, r);
 }
 
 void eng_take_gradients(zero_ctx *z, zero_unit unit)

@@ -1,8 +1,8 @@
 /**
- * zero/param/borrow.h: working copies and gradients in memory of the caller.
+ * zero/exec/caller_memory.h: working copies and gradients in memory of the caller.
  */
-#ifndef ZERO_PARAM_BORROW_H
-#define ZERO_PARAM_BORROW_H
+#ifndef ZERO_EXEC_CALLER_MEMORY_H
+#define ZERO_EXEC_CALLER_MEMORY_H
 
 #include "zero/core/context.h"
 

@@ -1,0 +1,145 @@
+// The program computes on a GPU, and the engine's working copies, gradients and sums are there,
+// too: the engine queues all its work on streams, and the host goes on at once. State is there, or
+// passes through it (device_tiles.c).
+
+#include "zero/core/api_call.h"
+#include "zero/exec/device_parts.h"
+#include "zero/exec/exec.h"
+#include "zero/store/host_memory.h"
+
+/* ------------------------------------------------------------------ working copies */
+
+/** The stream waits until the unit's working copy is current, or (-1) what persists is. */
+static zero_result await_values(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = d->ops->event_wait(device_updated(z, unit), d->stream, &error);
+    if (!r && d->state->peers)
+        r = unit < 0 ? device_arrived_persistent(z, &error) : device_arrived(z, unit, &error);
+    return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;
+}
+
+static zero_result show(zero_ctx *z, zero_unit unit)
+{
+    return await_values(z, unit);
+}
+
+static zero_result show_persistent(zero_ctx *z)
+{
+    return await_values(z, -1);
+}
+
+static zero_result released(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].slot;
+    struct base_error error = {0};
+    const zero_result r = device_released(z, unit);
+    if (r || slot < 0)
+        return r;
+    return d->ops->event_record(d->copied[slot], d->stream, &error)
+               ? device_failed(z, &error, "releasing a unit")
+               : ZERO_OK;
+}
+
+static zero_result join(zero_ctx *z)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    const zero_result r = d->ops->event_record(d->handed, d->stream, &error);
+    return r ? device_failed(z, &error, "waiting for parameters")
+             : device_await(z, d->handed, "waiting for parameters");
+}
+
+static const void *param(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const void *gathered = eng_gathered(z, slice);
+    return gathered || !z->fatal ? gathered : z->memory.slots; // large enough for any unit
+}
+
+static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
+{
+    return param(z, slice);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+static unsigned char *grads(const zero_ctx *z)
+{
+    return z->memory.grads;
+}
+
+static void *dummy_grad(zero_ctx *z)
+{
+    return z->memory.grads;
+}
+
+static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+{
+    *ready = -1;
+    eng_grad_slot_free(z, unit);
+    return device_reduce(z, unit);
+}
+
+static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
+{
+    (void)z;
+    *ready = -1;
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+/** Of a step the host keeps values until its decision is known. */
+static zero_result metric_fetch(zero_ctx *z, int metric, const float *value)
+{
+    return z->evaluation.active ? device_metric_fetch(z, metric, value)
+                                : device_step_value(z, metric, value);
+}
+
+const struct eng_exec eng_exec_cuda = {
+    .size = sizeof(struct eng_exec),
+    .name = "cuda",
+    .make = device_exec_make,
+    .close = device_close,
+    .enter = device_enter,
+    .leave = device_leave,
+    .take_stream = device_take_stream,
+    .gathers_take_time = true,
+    .show = show,
+    .show_early = eng_no_section_work,
+    .show_persistent = show_persistent,
+    .released = released,
+    .join = join,
+    .settle = eng_no_work,
+    .settle_slot = eng_no_slot_work,
+    .param = param,
+    .dummy_param = dummy_param,
+    .grads = grads,
+    .dummy_grad = dummy_grad,
+    .grad_open = device_grad_open,
+    .grad_close = grad_close,
+    .grad_flush = grad_flush,
+    .hashes = device_hashes,
+    .metric_set = device_metric_set,
+    .metric_fetch = metric_fetch,
+    .metric_values = device_metric_values,
+    .metrics_make = device_metrics_make,
+    .metrics_take = device_metrics_take,
+    .metrics_drop = device_metrics_drop,
+    .decides_later = true,
+    .stale = device_stale,
+    .begin = device_step_begin,
+    .fuse = device_fuse,
+    .decide = device_decide,
+    .update = device_update,
+    .step_end = device_step_end,
+    .take_in = device_take_in,
+    .prove = device_prove,
+    .learn = device_learn,
+    .skip = device_skip,
+    .look = device_look,
+    .steps_close = device_steps_close,
+    .digest = device_digest,
+};

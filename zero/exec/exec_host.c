@@ -1,0 +1,183 @@
+// The program computes on the host: working copies and gradients are where it reads and writes
+// them, and each entry is done when it returns.
+
+#include "zero/exec/exec.h"
+
+#include "zero/core/api_call.h"
+#include "zero/core/progress.h"
+#include "zero/debug/verify_micro.h"
+#include "zero/exec/caller_memory.h"
+#include "zero/exec/local_accumulation.h"
+#include "zero/store/host_memory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ calls */
+
+static zero_result take_stream(zero_ctx *z, zero_stream stream)
+{
+    return stream ? eng_fail(z, ZERO_E_INVALID,
+                             "stream %p given, but the device is the CPU: pass NULL", stream)
+                  : ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ working copies */
+
+static zero_result show(zero_ctx *z, zero_unit unit)
+{
+    eng_borrow_unit(z, unit);
+    return ZERO_OK;
+}
+
+/** What is readable without a gather is so in the caller's memory, too. */
+static zero_result show_persistent(zero_ctx *z)
+{
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        if (z->layout.sections[s].persistent)
+            eng_borrow_section(z, s);
+    return ZERO_OK;
+}
+
+static const void *param(const zero_ctx *z, const struct eng_slice *slice)
+{
+    return eng_gathered(z, slice);
+}
+
+static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
+{
+    (void)slice;
+    return eng_nowhere(z);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+static unsigned char *grads(const zero_ctx *z)
+{
+    return z->memory.grads;
+}
+
+/** Zeroes a slot but for what is overwritten. Padding, which is in every sum, no program writes:
+ * where the slot had this unit's gradient before it is zero, and may be in a peer's cache. A step
+ * that is not finite casts doubt on that. */
+static zero_result grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    unsigned char *buffer = z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset;
+    for (size_t i = u->first_slice; !opening->keeps && i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (z->layout.sections[slice->section].frozen)
+            continue;
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
+                              slice->granule * ENG_GRANULE * size;
+        const bool written =
+            opening->purpose == ENG_GRAD_WRITE ||
+            (opening->purpose == ENG_GRAD_ADD && eng_own_gradient(z, slice) != NULL);
+        const size_t from = written ? slice->numel : 0;
+        const size_t end = opening->again ? slice->numel : slice->granules * ENG_GRANULE;
+        memset(data + from * size, 0, (end - from) * size);
+    }
+    return ZERO_OK;
+}
+
+static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+{
+    eng_grad_slot_free(z, unit);
+    if (z->config.local && !eng_verifying(z))
+        eng_local_add(z, unit);
+    *ready = unit;
+    return ZERO_OK;
+}
+
+static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
+{
+    (void)z;
+    *ready = -1;
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+static zero_result metric_fetch(zero_ctx *z, int metric, const float *value)
+{
+    z->on_step->value(z, metric, (double)*value);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ a step */
+
+zero_result eng_host_fuse(zero_ctx *z)
+{
+    eng_exec_prepare(z, z->updates + 1, z->stepping.fused.scale / z->stepping.scale.value);
+    return ZERO_OK;
+}
+
+zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision)
+{
+    (void)args;
+    // Where steps are skipped, so is one that is finite and whose gradient would overflow what
+    // optimizers make of it. Elsewhere the update shows that, element by element.
+    if (z->config.nonfinite == ZERO_NONFINITE_SKIP && decision->finite)
+        decision->finite = eng_gradient_fits(
+            decision->norm, eng_clip(decision->norm, decision->max_norm), eng_norm_most(z));
+    return z->on_step->decided(z, decision);
+}
+
+zero_result eng_host_update(zero_ctx *z, bool *here)
+{
+    *here = !z->stepping.result.skipped;
+    return ZERO_OK;
+}
+
+zero_result eng_host_step_end(zero_ctx *z)
+{
+    z->on_step->told(z, z->stepping.hyper[0].lr);
+    return ZERO_OK;
+}
+
+const struct eng_exec eng_exec_host = {
+    .size = sizeof(struct eng_exec),
+    .name = "host",
+    .make = eng_no_make,
+    .close = eng_no_notice,
+    .enter = eng_no_work,
+    .leave = eng_no_notice,
+    .take_stream = take_stream,
+    .gathers_take_time = false,
+    .show = show,
+    .show_early = eng_no_section_work,
+    .show_persistent = show_persistent,
+    .released = eng_no_unit_work,
+    .join = eng_no_work,
+    .settle = eng_no_work,
+    .settle_slot = eng_no_slot_work,
+    .param = param,
+    .dummy_param = dummy_param,
+    .grads = grads,
+    .dummy_grad = eng_nowhere,
+    .grad_open = grad_open,
+    .grad_close = grad_close,
+    .grad_flush = grad_flush,
+    .hashes = eng_no_hashes,
+    .metric_set = eng_no_metric,
+    .metric_fetch = metric_fetch,
+    .metric_values = eng_no_work,
+    .metrics_make = eng_no_metrics,
+    .metrics_take = eng_no_metrics_take,
+    .metrics_drop = eng_no_metrics_drop,
+    .decides_later = false,
+    .stale = eng_no_notice,
+    .begin = eng_no_work,
+    .fuse = eng_host_fuse,
+    .decide = eng_host_decide,
+    .update = eng_host_update,
+    .step_end = eng_host_step_end,
+    .take_in = eng_no_take_in,
+    .prove = eng_no_work,
+    .learn = eng_no_work,
+    .skip = eng_no_work,
+    .look = eng_no_look,
+    .steps_close = eng_no_notice,
+    .digest = eng_no_digest,
+};
