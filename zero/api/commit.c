@@ -2,6 +2,8 @@
 #include "zero/api/compare.h"
 #include "zero/core/api_call.h"
 #include "zero/core/telemetry.h"
+#include "zero/debug/paranoid.h"
+#include "zero/debug/verify_micro.h"
 #include "zero/exec/exec.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
@@ -326,9 +328,18 @@ static zero_result decide(zero_ctx *z)
     return error.result ? fail_alone(z, &error) : r;
 }
 
+static void add_observers(zero_ctx *z)
+{
+    if (z->config.paranoid)
+        eng_observer_add(z, &eng_paranoid_observer);
+    if (z->config.verify_micro)
+        eng_observer_add(z, &eng_verify_observer);
+}
+
 static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
+    add_observers(z);
     zero_result r = decide(z);
     if (r)
         return r;

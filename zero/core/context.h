@@ -214,8 +214,14 @@ struct eng_gradients {
     struct eng_bad bad;
 };
 
+struct eng_observer;
+
+enum { ENG_MAX_OBSERVERS = 2 };
+
 /** What finds errors of the program, where the configuration asks for it. */
 struct eng_debug {
+    const struct eng_observer *observers[ENG_MAX_OBSERVERS]; /**< see observers.h */
+    int observer_count;
     struct eng_windows param_windows, grad_windows; /**< if paranoid */
     uint64_t *hashes_mine, *hashes_all;             /**< verify_micro: see verify_micro.c */
 };

@@ -19,6 +19,16 @@ int eng_contributors(const zero_ctx *z, int round)
     return left < z->config.world ? (int)left : z->config.world;
 }
 
+bool eng_verifying(const zero_ctx *z)
+{
+    return z->config.verify_micro && !z->evaluation.active && z->micro.index == z->micro.count;
+}
+
+bool eng_verify_hashes(const zero_ctx *z)
+{
+    return z->config.verify_micro && (z->micro.index == 0 || eng_verifying(z));
+}
+
 bool eng_frozen(const zero_ctx *z, zero_param param)
 {
     const struct eng_param *p = &z->model.params[param];

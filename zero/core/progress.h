@@ -17,6 +17,14 @@ int eng_micro_count(const zero_ctx *z);
  */
 int eng_contributors(const zero_ctx *z, int round);
 
+/** Whether the micro-batch under way repeats another rank's (verify_micro): its gradients are
+ * compared, and go into no sum. */
+bool eng_verifying(const zero_ctx *z);
+
+/** Whether gradients of the micro-batch under way are compared: it repeats another rank's, or is
+ * repeated. */
+bool eng_verify_hashes(const zero_ctx *z);
+
 /** Whether a tensor is not updated at present. */
 bool eng_frozen(const zero_ctx *z, zero_param param);
 

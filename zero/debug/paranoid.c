@@ -126,21 +126,18 @@ static zero_result make(zero_ctx *z, struct eng_windows *windows, bool gradients
     return ZERO_OK;
 }
 
-zero_result eng_paranoid_make(zero_ctx *z, struct base_error *error)
+static zero_result make_both(zero_ctx *z, struct base_error *error)
 {
-    if (!z->config.paranoid)
-        return ZERO_OK;
     zero_result r = make(z, &z->debug.param_windows, false, error);
     if (!r)
         r = make(z, &z->debug.grad_windows, true, error);
     return r ? r : eng_paranoid_watch(z, error);
 }
 
-void eng_paranoid_free(zero_ctx *z)
+static void free_both(zero_ctx *z)
 {
     struct eng_windows *const both[] = {&z->debug.param_windows, &z->debug.grad_windows};
-    if (z->config.paranoid)
-        eng_paranoid_unwatch(z);
+    eng_paranoid_unwatch(z);
     for (int i = 0; i < 2; i++) {
         if (both[i]->base)
             munmap(both[i]->base, both[i]->bytes);
@@ -149,16 +146,16 @@ void eng_paranoid_free(zero_ctx *z)
     }
 }
 
-size_t eng_paranoid_tables(const zero_ctx *z)
+static size_t tables(const zero_ctx *z)
 {
     const size_t each =
         z->layout.slice_count * sizeof(size_t) + z->layout.unit_count * sizeof(uint8_t);
-    return z->config.paranoid ? 2 * each : 0;
+    return 2 * each;
 }
 
-size_t eng_paranoid_addresses(const zero_ctx *z)
+static size_t addresses(const zero_ctx *z)
 {
-    return z->config.paranoid ? lay_windows(z, false, NULL) + lay_windows(z, true, NULL) : 0;
+    return lay_windows(z, false, NULL) + lay_windows(z, true, NULL);
 }
 
 static bool persists(const zero_ctx *z, const struct eng_slice *slice)
@@ -262,18 +259,18 @@ static zero_result show(zero_ctx *z, const struct eng_windows *windows,
     return protect(z, windows, slice, PROT_READ);
 }
 
-zero_result eng_paranoid_gathered(zero_ctx *z, zero_unit unit)
+static zero_result open_param(zero_ctx *z, zero_unit unit)
 {
     take_turn(&z->debug.param_windows, unit);
     return each_slice(z, &z->debug.param_windows, unit, show);
 }
 
-zero_result eng_paranoid_released(zero_ctx *z, zero_unit unit)
+static zero_result close_param(zero_ctx *z, zero_unit unit)
 {
     return each_slice(z, &z->debug.param_windows, unit, close_slice);
 }
 
-zero_result eng_paranoid_renew(zero_ctx *z)
+static zero_result renew(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < z->layout.slice_count; i++) {
@@ -287,7 +284,7 @@ zero_result eng_paranoid_renew(zero_ctx *z)
     return r;
 }
 
-const void *eng_paranoid_param(const zero_ctx *z, const struct eng_slice *slice)
+static const void *param_address(const zero_ctx *z, const struct eng_slice *slice)
 {
     return start_of(z, &z->debug.param_windows, slice);
 }
@@ -326,7 +323,7 @@ static zero_result fill_from_slot(zero_ctx *z, const struct eng_windows *windows
     return r;
 }
 
-zero_result eng_paranoid_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
+static zero_result open_grad(zero_ctx *z, zero_unit unit, bool raw)
 {
     take_turn(&z->debug.grad_windows, unit);
     return each_slice(z, &z->debug.grad_windows, unit, raw ? fill_raw : fill_from_slot);
@@ -369,12 +366,12 @@ static zero_result take_gradient(zero_ctx *z, const struct eng_windows *windows,
     return close_slice(z, windows, slice);
 }
 
-zero_result eng_paranoid_grad_done(zero_ctx *z, zero_unit unit)
+static zero_result close_grad(zero_ctx *z, zero_unit unit)
 {
     return each_slice(z, &z->debug.grad_windows, unit, take_gradient);
 }
 
-void *eng_paranoid_grad(const zero_ctx *z, const struct eng_slice *slice)
+static void *grad_address(const zero_ctx *z, const struct eng_slice *slice)
 {
     return start_of(z, &z->debug.grad_windows, slice);
 }
@@ -458,3 +455,18 @@ bool eng_paranoid_describe(const zero_ctx *z, const void *address, char *message
     }
     return false;
 }
+
+const struct eng_observer eng_paranoid_observer = {
+    .name = "paranoid",
+    .tables = tables,
+    .addresses = addresses,
+    .make = make_both,
+    .free = free_both,
+    .gathered = open_param,
+    .released = close_param,
+    .published = renew,
+    .grad_opened = open_grad,
+    .grad_done = close_grad,
+    .param = param_address,
+    .grad = grad_address,
+};

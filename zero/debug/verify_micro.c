@@ -28,15 +28,13 @@ static size_t hash_bytes(const zero_ctx *z)
     return HASHES * z->layout.slice_count * words(z) * sizeof(uint64_t);
 }
 
-size_t eng_verify_bytes(const zero_ctx *z)
+static size_t tables(const zero_ctx *z)
 {
-    return z->config.verify_micro ? ((size_t)z->config.world + 1) * hash_bytes(z) : 0;
+    return ((size_t)z->config.world + 1) * hash_bytes(z);
 }
 
-zero_result eng_verify_make(zero_ctx *z, struct base_error *error)
+static zero_result make(zero_ctx *z, struct base_error *error)
 {
-    if (!z->config.verify_micro)
-        return ZERO_OK;
     z->debug.hashes_mine = base_calloc(1, hash_bytes(z));
     z->debug.hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
     if (!z->debug.hashes_mine || !z->debug.hashes_all)
@@ -45,31 +43,19 @@ zero_result eng_verify_make(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
-void eng_verify_free(zero_ctx *z)
+static void free_hashes(zero_ctx *z)
 {
     base_free(z->debug.hashes_mine);
     base_free(z->debug.hashes_all);
 }
 
-bool eng_verifying(const zero_ctx *z)
-{
-    return z->config.verify_micro && !z->evaluation.active && z->micro.index == z->micro.count;
-}
-
-uint64_t eng_verify_index(const zero_ctx *z)
-{
-    return (uint64_t)((z->config.rank + 1) % z->config.world);
-}
-
-bool eng_verify_hashes(const zero_ctx *z)
-{
-    return z->config.verify_micro && (z->micro.index == 0 || eng_verifying(z));
-}
-
-void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
+/** Keeps the hashes of a unit's gradient, if those of the micro-batch under way are compared. */
+static zero_result hash_gradient(zero_ctx *z, zero_unit unit)
 {
     if (!eng_verify_hashes(z))
-        return;
+        return ZERO_OK;
+    const struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
+    const unsigned char *gradient = z->memory.grads + slot->offset;
     uint64_t *hashes =
         z->debug.hashes_mine + (z->micro.index > 0 ? AGAIN : FIRST) * z->layout.slice_count;
     const struct eng_unit_layout *u = &z->layout.units[unit];
@@ -81,6 +67,7 @@ void eng_verify_hash(zero_ctx *z, zero_unit unit, const unsigned char *gradient)
         if (!eng_frozen(z, slice->param))
             hashes[i] = base_hash64(data, slice->numel * size, 0);
     }
+    return ZERO_OK;
 }
 
 /** Compares the micro-batch with this index; ZERO_OK, or the first tensor that differs. */
@@ -106,10 +93,9 @@ static zero_result compare(zero_ctx *z, int index)
     return ZERO_OK;
 }
 
-zero_result eng_verify_compare(zero_ctx *z)
+/** ZERO_E_DIVERGED, fatal and agreed, if a gradient was another one the second time. */
+static zero_result compare_all(zero_ctx *z)
 {
-    if (!z->config.verify_micro)
-        return ZERO_OK;
     zero_result r = z->exec->hashes(z, z->debug.hashes_mine);
     if (!r)
         r = eng_exchange(z, z->debug.hashes_mine, hash_bytes(z), z->debug.hashes_all);
@@ -121,3 +107,12 @@ zero_result eng_verify_compare(zero_ctx *z)
         r = compare(z, index);
     return r;
 }
+
+const struct eng_observer eng_verify_observer = {
+    .name = "verify_micro",
+    .tables = tables,
+    .make = make,
+    .free = free_hashes,
+    .grad_arrived = hash_gradient,
+    .step = compare_all,
+};

@@ -2,7 +2,7 @@
 // tensors that a fingerprint is made of, where state is there; and those of gradients that are
 // compared. Nothing of it comes to the host but the sums.
 
-#include "zero/debug/verify_micro.h"
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/snapshot/snapshot.h"
 

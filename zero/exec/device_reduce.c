@@ -2,7 +2,6 @@
 // stream adds what is handed over to the sums.
 
 #include "zero/core/progress.h"
-#include "zero/debug/verify_micro.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/param/frozen.h"

@@ -6,7 +6,7 @@
 // computed. With reduction=local it is a sum (device_local.c) that is copied, once a step.
 
 #include "zero/core/api_call.h"
-#include "zero/debug/verify_micro.h"
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"

@@ -5,7 +5,6 @@
 
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
-#include "zero/debug/verify_micro.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/store/host_memory.h"

@@ -1,8 +1,8 @@
 #include "zero/link/publish.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/observers.h"
 #include "zero/core/telemetry.h"
-#include "zero/debug/paranoid.h"
 #include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/store/host_memory.h"
@@ -125,8 +125,8 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         if (everything || z->layout.sections[s].persistent)
             r = wait_section(z, s);
-    if (!r && z->config.paranoid)
-        r = eng_paranoid_renew(z);
+    if (!r)
+        r = eng_observe_published(z);
     if (!r)
         r = z->exec->show_persistent(z);
     // Between steps no stream was given that what comes next could be ordered behind.

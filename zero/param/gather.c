@@ -1,8 +1,8 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
-#include "zero/debug/paranoid.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"
@@ -80,8 +80,8 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         r = bring_in(z, unit);
     if (!r)
         r = eng_publish_wait(z, unit);
-    if (!r && u->holds == 0 && z->config.paranoid)
-        r = eng_paranoid_gathered(z, unit);
+    if (!r && u->holds == 0)
+        r = eng_observe_gathered(z, unit);
     if (!r)
         r = z->exec->show(z, unit);
     if (r)
@@ -105,8 +105,8 @@ static zero_result release(zero_ctx *z, zero_unit unit)
     zero_result r = z->exec->released(z, unit);
     if (--u->holds == 0) {
         z->gathers.held_units--;
-        if (z->config.paranoid)
-            r = eng_paranoid_released(z, unit);
+        const zero_result observed = eng_observe_released(z, unit);
+        r = r ? r : observed;
     }
     return r ? r : eng_prefetch_aside(z);
 }
@@ -135,5 +135,6 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const void *borrowed = eng_borrowed(z, slice);
     if (borrowed)
         return borrowed;
-    return z->config.paranoid ? eng_paranoid_param(z, slice) : z->exec->param(z, slice);
+    const void *observed = eng_observed_param(z, slice);
+    return observed ? observed : z->exec->param(z, slice);
 }

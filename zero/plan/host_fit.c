@@ -2,7 +2,7 @@
 
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
-#include "zero/debug/paranoid.h"
+#include "zero/core/observers.h"
 #include "zero/plan/budget.h"
 
 #include "base/arena.h"
@@ -39,7 +39,7 @@ static uint64_t addresses(const zero_ctx *z)
     const struct eng_spread *peak = &z->plan.peaks[eng_plan_worst(&z->plan)];
     const struct eng_spread *params = &rows[ENG_FOR_PARAMS], *windows = &rows[ENG_FOR_WINDOWS];
     const uint64_t view = z->config.shared ? params->sum : 0;
-    const uint64_t each = 2 * view + eng_paranoid_addresses(z);
+    const uint64_t each = 2 * view + eng_observers_addresses(z);
     if (z->config.team)
         return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
     uint64_t arenas = 0, mine = 0;
@@ -127,7 +127,7 @@ static void suggest(const zero_ctx *z, struct base_text *text)
 /** What paranoid=1 takes, where addresses are short. True: they would do without it. */
 static bool blame_paranoid(const zero_ctx *z, const struct eng_fit *fit, struct base_text *text)
 {
-    const uint64_t each = eng_paranoid_addresses(z);
+    const uint64_t each = eng_observers_addresses(z);
     const uint64_t taken = z->config.team ? (uint64_t)z->config.world * each : each;
     char size[32], rest[32];
     if (strcmp(fit->source, of_addresses) != 0 || taken == 0)

@@ -1,10 +1,9 @@
 #include "zero/step/gradient.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
-#include "zero/debug/paranoid.h"
-#include "zero/debug/verify_micro.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"
@@ -131,9 +130,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purp
     };
     slot->clean = true;
     r = z->exec->grad_open(z, unit, &opening);
-    if (!r && z->config.paranoid)
-        r = eng_paranoid_grad_opened(z, unit, purpose == ENG_GRAD_WRITE);
-    return r;
+    return r ? r : eng_observe_grad_opened(z, unit, purpose == ENG_GRAD_WRITE);
 }
 
 void eng_add_square_sum(zero_ctx *z, double squares)
@@ -288,11 +285,10 @@ static zero_result reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
     const uint64_t begin = base_clock_ns();
-    zero_result r = ZERO_OK;
-    eng_verify_hash(z, unit, z->memory.grads + z->gradients.slots[u->grad_slot].offset);
+    zero_result r = eng_observe_grad_arrived(z, unit);
     if (eng_verifying(z))
-        return ZERO_OK;
-    if (!z->config.local || z->micro.index == z->micro.count - 1)
+        return r;
+    if (!r && (!z->config.local || z->micro.index == z->micro.count - 1))
         r = start_reductions(z, unit, z->gradients.slots[u->sum_slot].offset);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
@@ -367,7 +363,7 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     u->grad_open = false;
     u->grad_handed = true;
     z->gradients.open--;
-    zero_result r = z->config.paranoid ? eng_paranoid_grad_done(z, unit) : ZERO_OK;
+    zero_result r = eng_observe_grad_done(z, unit);
     if (!r)
         r = z->exec->grad_close(z, unit, &ready);
     if (!r)
@@ -442,8 +438,9 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     void *own = eng_own_gradient(z, slice);
     if (own)
         return own;
-    if (z->config.paranoid)
-        return eng_paranoid_grad(z, slice);
+    void *observed = eng_observed_grad(z, slice);
+    if (observed)
+        return observed;
     return z->exec->grads(z) + z->gradients.slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);

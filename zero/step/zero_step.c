@@ -1,10 +1,10 @@
 #include "zero/step/zero_step.h"
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
+#include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
-#include "zero/debug/verify_micro.h"
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
@@ -189,7 +189,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     const struct eng_motion motion = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
     bool here = false;
-    zero_result r = eng_verify_compare(z);
+    zero_result r = eng_observe_step(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (r)

@@ -1,7 +1,6 @@
 #include "zero/store/host_memory.h"
 #include "zero/core/api_call.h"
-#include "zero/debug/paranoid.h"
-#include "zero/debug/verify_micro.h"
+#include "zero/core/observers.h"
 #include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
@@ -244,7 +243,7 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (eng_config_whole_sums(&z->config, z->config.stage)
                 ? (size_t)z->config.world * sizeof *z->publication.all_sums
                 : 0) +
-           eng_paranoid_tables(z) + eng_verify_bytes(z) + eng_device_tables(z, placement) +
+           eng_observers_tables(z) + eng_device_tables(z, placement) +
            ((size_t)z->config.world + 1) * eng_verdict_bytes(z) + eng_evaluation_bytes(z);
 }
 
@@ -320,9 +319,7 @@ zero_result eng_memory_allocate(zero_ctx *z)
     if (!r)
         r = allocate_tables(z, &error);
     if (!r)
-        r = eng_paranoid_make(z, &error);
-    if (!r)
-        r = eng_verify_make(z, &error);
+        r = eng_observers_make(z, &error);
     if (!r)
         r = z->exec->make(z, &error);
     if (!r)
@@ -354,8 +351,7 @@ void eng_memory_free(zero_ctx *z)
     if (z->memory.nowhere)
         munmap(z->memory.nowhere, nowhere_bytes(z));
     base_arena_free(&z->memory.private_memory);
-    eng_paranoid_free(z);
-    eng_verify_free(z);
+    eng_observers_free(z);
     base_free(z->units);
     base_free(z->io);
     base_free(z->gathers.slots);

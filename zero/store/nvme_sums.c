@@ -1,6 +1,6 @@
 #include "zero/store/nvme_sums.h"
 #include "zero/core/api_call.h"
-#include "zero/debug/verify_micro.h"
+#include "zero/core/progress.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/store/host_memory.h"
 

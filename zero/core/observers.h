@@ -1,0 +1,72 @@
+/**
+ * zero/core/observers.h: who watches what the program does with parameters and gradients.
+ *
+ * An observer looks for errors of the program, where the configuration asks for it. The engine
+ * tells it what is opened and closed, and an observer may show the program other memory than the
+ * engine's. zero_commit() adds observers before it decides memory; without any, nothing is called.
+ */
+#ifndef ZERO_CORE_OBSERVERS_H
+#define ZERO_CORE_OBSERVERS_H
+
+#include "zero/core/context.h"
+
+/** What an observer is told, and asked; an entry that is NULL is left out. Observers are called in
+ * the order in which they were added, up to the first failure. Every entry is *local* unless it
+ * says otherwise. */
+struct eng_observer {
+    const char *name;
+
+    /** Bytes of its tables. */
+    size_t (*tables)(const zero_ctx *z);
+    /** Bytes of addresses that it takes, whether or not memory is behind them. */
+    size_t (*addresses)(const zero_ctx *z);
+    /** Makes its tables, when the engine's are there. Errors are in *error. */
+    zero_result (*make)(zero_ctx *z, struct base_error *error);
+    /** Frees what make() has made, even if make() failed halfway. */
+    void (*free)(zero_ctx *z);
+
+    /** The program gathers a unit that it did not hold, or releases its last hold. */
+    zero_result (*gathered)(zero_ctx *z, zero_unit unit);
+    zero_result (*released)(zero_ctx *z, zero_unit unit);
+    /** New values of tensors that are always readable may have arrived. */
+    zero_result (*published)(zero_ctx *z);
+    /** The program opens a unit's gradient in memory of the host; raw: it overwrites what it finds.
+     */
+    zero_result (*grad_opened)(zero_ctx *z, zero_unit unit, bool raw);
+    /** The program has handed over a unit's gradient. */
+    zero_result (*grad_done)(zero_ctx *z, zero_unit unit);
+    /** A unit's gradient that was handed over is in memory of the host, and not reduced yet. */
+    zero_result (*grad_arrived)(zero_ctx *z, zero_unit unit);
+    /** All gradients of a step were handed over, and the step is not decided yet. Collective,
+     * ordered. */
+    zero_result (*step)(zero_ctx *z);
+
+    /** Where the program finds a slice of a gathered unit, or the gradient of a slice. */
+    const void *(*param)(const zero_ctx *z, const struct eng_slice *slice);
+    void *(*grad)(const zero_ctx *z, const struct eng_slice *slice);
+};
+
+/** Adds an observer, at most ENG_MAX_OBSERVERS. */
+void eng_observer_add(zero_ctx *z, const struct eng_observer *observer);
+
+/** Sums over all observers. */
+size_t eng_observers_tables(const zero_ctx *z);
+size_t eng_observers_addresses(const zero_ctx *z);
+
+/* Each calls the entry of that name of all observers. */
+
+zero_result eng_observers_make(zero_ctx *z, struct base_error *error);
+void eng_observers_free(zero_ctx *z);
+zero_result eng_observe_gathered(zero_ctx *z, zero_unit unit);
+zero_result eng_observe_released(zero_ctx *z, zero_unit unit);
+zero_result eng_observe_published(zero_ctx *z);
+zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
+zero_result eng_observe_grad_done(zero_ctx *z, zero_unit unit);
+zero_result eng_observe_grad_arrived(zero_ctx *z, zero_unit unit);
+zero_result eng_observe_step(zero_ctx *z);
+
+/** The address that the first observer shows which shows one; NULL: no observer does. */
+const void *eng_observed_param(const zero_ctx *z, const struct eng_slice *slice);
+void *eng_observed_grad(const zero_ctx *z, const struct eng_slice *slice);
+
+#endif
