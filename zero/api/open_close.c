@@ -6,6 +6,7 @@
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
+#include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/zero_step.h"
 #include "zero/store/host_memory.h"
@@ -50,6 +51,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
 {
     z->log = z->config.log;
     z->micro.index = -1;
+    z->record = &eng_point_content;
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;
     z->kernels = eng_kernels_find(z->config.kernels);

@@ -313,6 +313,7 @@ struct zero_ctx {
     struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
     struct eng_runs runs;      /**< whose checkpoints it saves */
     struct eng_save *save;     /**< NULL before the first zero_save() */
+    const struct eng_record_content *record; /**< what a record of state in a file has beside it */
     const struct eng_overwrite_guard *overwrite; /**< overwrite.h; NULL: nothing is read */
     struct eng_save_status save_status;
 };

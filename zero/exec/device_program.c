@@ -2,7 +2,6 @@
 // calls, and what every executor on a GPU does the same way.
 
 #include "zero/core/api_call.h"
-#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"

@@ -1,6 +1,7 @@
 #include "zero/api/commit.h"
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
+#include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/gradient.h"
 
@@ -93,7 +94,7 @@ static zero_result attach(zero_ctx *z, const char *name, void *memory, uint64_t 
     base_error_clear(&z->error);
     if (!z->blobs)
         return zero_fail(&z->error, ZERO_E_NOMEM, "zero_attach: no memory for %s", name);
-    if (memory && eng_tier_attach(z, name, bytes))
+    if (memory && eng_point_attach(z, name, bytes))
         return z->error.result;
     struct eng_blob *blob = place(z->blobs, name);
     const bool is_new = blob == &z->blobs->list[z->blobs->count];

@@ -6,6 +6,7 @@
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 #include "zero/plan/budget.h"
+#include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/batch_size.h"
@@ -633,12 +634,12 @@ static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates
 static zero_result recover_patiently(zero_ctx *z, struct load *job)
 {
     const struct timespec pause = {.tv_sec = 1};
-    zero_result r = eng_tier_recover(z, job->call, &job->changed);
+    zero_result r = eng_point_recover(z, job->call, &job->changed);
     for (int tries = 1; r == ZERO_E_IO && !z->fatal && tries < RECOVER_TRIES; tries++) {
         base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying again", z->error.message);
         if (tries > 1)
             nanosleep(&pause, NULL);
-        r = eng_tier_recover(z, job->call, &job->changed);
+        r = eng_point_recover(z, job->call, &job->changed);
     }
     return r;
 }
@@ -651,7 +652,7 @@ static zero_result recover(zero_ctx *z, struct load *job, bool *done)
     if (!r)
         job->recovered = true;
     // Points that libraries before this one have left don't say of which run they are.
-    if (!r && !eng_tier_take_run(z) && job->has_newest_run)
+    if (!r && !eng_point_take_run(z) && job->has_newest_run)
         eng_runs_loaded(z, &job->newest_run, true, NULL, 0);
     if (*done)
         return r;

@@ -8,6 +8,7 @@
  *   load_state.c       zero_load(), zero_resume(): agreeing, reading, installing
  *   compatibility.c      whether a checkpoint is one of this model and configuration
  *   attachments.c     the program's own bytes
+ *   recovery_point.c    what a recovery point has beside tiles
  *   train_progress.c     counters and scalars between two steps
  *   runs.c       whose checkpoints this context saves, and beside whose
  */

@@ -100,7 +100,7 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     const struct off_tilefile_config tilefile = {
         .tiles = tiles->count,
         .tile_bytes = tiles->bytes,
-        .payload_bytes = z->tier ? z->tier->payload_room : eng_payload_bytes(z),
+        .payload_bytes = z->tier ? z->tier->payload_room : z->record->bytes(z),
     };
     file->bytes = off_tilefile_file_bytes(&tilefile);
     needs->tables +=
@@ -359,7 +359,7 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
     if (r)
         return r;
     tier->job = identify(z, UINT64_MAX);
-    tier->payload_room = eng_payload_bytes(z);
+    tier->payload_room = z->record->bytes(z);
     tier->compression = eng_compression_begin(&z->config);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);

@@ -92,7 +92,7 @@ struct eng_tier {
     struct eng_due *due;    /**< of a fused step: when each has its sums */
     size_t *left;           /**< pieces of each section that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */
-    unsigned char *payload; /**< a record's, of payload_room bytes */
+    unsigned char *payload; /**< a record's content, of payload_room bytes */
     size_t payload_room;
     int recorded; /**< records found when the file was opened */
     struct eng_recovery recovery;
@@ -113,9 +113,6 @@ void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
 
 /** Bytes that the ranks of this host would register with io_uring together, and so lock. */
 uint64_t eng_tier_registers(const struct eng_plan *plan);
-
-/** A record's payload: its size, with what is attached at present. */
-size_t eng_payload_bytes(const zero_ctx *z);
 
 /** Tells of files in the directory of other jobs that have ended without zero_close(), or of this
  * one with another model or configuration: nobody will come back at them unawares. *Local.* */

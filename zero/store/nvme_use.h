@@ -162,19 +162,39 @@ zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
                               struct base_error *error);
 /** What was changed since the last record counts for nothing. *Local.* */
 void eng_tier_abandon(zero_ctx *z);
-/** Whether a blob fits into recovery points. ZERO_E_LIMIT. */
-zero_result eng_tier_attach(zero_ctx *z, const char *name, uint64_t bytes);
+
+/* Records of finished steps, which are recovery points of a job that comes after. */
+
+/** What a record has beside tiles, and the store does not look into. The part of the engine that
+ * knows sets z->record in zero_open(). */
+struct eng_record_content {
+    /** Room for it, with some for what is added after zero_commit(). */
+    size_t (*bytes)(const zero_ctx *z);
+    /** Writes what is to be recorded now, and returns its size. */
+    size_t (*write)(const zero_ctx *z, unsigned char *record);
+    /** The last finished step that `record` tells of. */
+    uint64_t (*step)(const unsigned char *record);
+};
+
+/** A recovery point, as far as it is in memory. */
+struct eng_point {
+    const unsigned char *record;
+    size_t bytes;     /**< of the record */
+    const char *path; /**< of the file that has it */
+};
+
+/** Room of a record for its content; SIZE_MAX: there are no records. */
+size_t eng_tier_record_room(const zero_ctx *z);
 /** Whether there is a recovery point of a job before; *step: its last one. */
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step);
 /** zero_resume() loads something else. */
 void eng_tier_pass_over(zero_ctx *z);
 /** What the ranks have where there is one, and not the same on all of them; else NULL. */
 const char *eng_tier_broken(const zero_ctx *z);
-/** Comes back at it. Collective. *changed: values are not what they were. ZERO_E_INVALID: other
- * blobs are attached; ZERO_E_CORRUPT, ZERO_E_IO: another state may be tried. */
-zero_result eng_tier_recover(zero_ctx *z, const char *call, bool *changed);
-/** After that: the context goes on with the run that the point says it is of; false: it says none,
- * as one that an earlier library has left. *Local.* */
-bool eng_tier_take_run(zero_ctx *z);
+/** The recovery point of the job before, which there is. */
+struct eng_point eng_tier_point(const zero_ctx *z);
+/** Makes that the newest record again, and its tiles the state. *Local.* ZERO_E_CORRUPT, ZERO_E_IO.
+ */
+zero_result eng_tier_take_point(zero_ctx *z, struct base_error *error);
 
 #endif
