@@ -13,10 +13,11 @@ extern "C" {
 
 /** lr of step n (from 1): linear from lr/warmup to lr over `warmup` steps, then constant. */
 ZERO_API double zero_schedule_constant(uint64_t n, double lr, uint64_t warmup);
-/** The same warm-up, then linear from lr to min_lr, reached at n = total and kept. */
+/** lr of step n: that warm-up, then linear from lr to min_lr. It stays there from n = total on. */
 ZERO_API double zero_schedule_linear(uint64_t n, double lr, uint64_t warmup, uint64_t total,
                                      double min_lr);
-/** The same warm-up, then half a cosine from lr to min_lr, reached at n = total and kept.
+/** lr of step n: that warm-up, then half a cosine from lr to min_lr. It stays there from n =
+ * total on.
  * Source: Loshchilov, Hutter, SGDR (2017), section 3, without restarts. */
 ZERO_API double zero_schedule_cosine(uint64_t n, double lr, uint64_t warmup, uint64_t total,
                                      double min_lr);

@@ -71,8 +71,8 @@ typedef enum zero_log_level {
 
 /**
  * Receives every message of one context. `component` is "core", "coll", "io", "ckpt" or "run";
- * `message` has no newline and lives only for the call. Called from the thread that makes the
- * call; must not call back into the context and must not throw.
+ * `message` has no newline and lives only for the call. Called from the thread that makes the call;
+ * must not call back into the context and must not throw.
  */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *component,
                             const char *message);
@@ -92,7 +92,7 @@ typedef struct zero_team zero_team; /**< ranks that are threads of one process *
  * ZERO_E_NOMEM: *team is NULL, and zero_last_error(NULL) has this thread's message.
  */
 ZERO_API zero_result zero_team_create(zero_team **team, int32_t world);
-/** Frees a team that nobody uses any more; accepts NULL. *Local.* */
+/** Frees a team that no context uses any more. *Local.* It accepts NULL. */
 ZERO_API void zero_team_free(zero_team *team);
 
 #ifdef __cplusplus
