@@ -1,7 +1,8 @@
 /**
- * zero/trainer.h: what a training program does with results and output, all of it inline. Not part
- * of <zero/zero.h>: the library itself never prints or exits, and a program that wants neither
- * leaves this header out. C11 and C++11.
+ * zero/trainer.h: what a training program does with results and output, all of it inline.
+ *
+ * It is not part of <zero/zero.h>: the library itself never prints or exits, and a program that
+ * wants neither leaves this header out. It compiles as C11 and C++11.
  *
  *     zero_ctx *z = zero_trainer_open(V);           joins the job; only rank 0 prints from here on
  *     zero_add_tensor(z, ...) ...
@@ -29,9 +30,11 @@
 /** What zero_trainer_status() says of errors that another start does not cure. */
 #define ZERO_EXIT_CONFIGURATION 78
 
-/** *Local.* What a program that ends because of `result` exits with: 0 if it is no error, 78 for
- * what the next start would meet again (a configuration, a call or a file that can't be right,
- * ranks that differ: zero-run does not start the job again then), else 1. */
+/** The exit status of a program that ends because of `result`. *Local.*
+ *
+ * It is 0 if result is no error. It is 78 for what the next start would meet again: a
+ * configuration, a call or a file that can't be right, ranks that differ. zero-run does not start
+ * the job again then. Otherwise it is 1. */
 static inline int zero_trainer_status(zero_result result)
 {
     if (result >= 0)
@@ -43,10 +46,11 @@ static inline int zero_trainer_status(zero_result result)
 }
 
 /**
- * Goes on if `result` is no error; ZERO_AGAIN and ZERO_NOT_FOUND are none. Else tells the other
- * ranks (zero_abort()), prints the last error of z (NULL: of this thread's zero_open()) on standard
- * error, and exits with zero_trainer_status(). ZERO_PLANNED, by zero-run --plan, exits with 0.
- * Returns `result`.
+ * Returns `result` if it is no error; ZERO_AGAIN and ZERO_NOT_FOUND are none.
+ *
+ * Otherwise it tells the other ranks (zero_abort()), prints the last error of z on standard error,
+ * and exits with zero_trainer_status(). With z NULL the error is that of this thread's zero_open().
+ * ZERO_PLANNED, by zero-run --plan, exits with 0.
  */
 static inline zero_result zero_check(zero_ctx *z, zero_result result)
 {
@@ -62,16 +66,16 @@ static inline zero_result zero_check(zero_ctx *z, zero_result result)
     return result;
 }
 
-/** Sends what ranks other than 0 print on standard output to /dev/null from here on; standard error
- * stays. *Local.* */
+/** Sends the standard output of ranks other than 0 to /dev/null from here on. *Local.* Standard
+ * error stays. */
 static inline void zero_only_root_prints(const zero_ctx *z)
 {
     if (zero_rank(z) > 0 && !freopen("/dev/null", "w", stdout))
         fprintf(stderr, "zero: rank %d can't open /dev/null\n", (int)zero_rank(z));
 }
 
-/** zero_open() with V micro-batches a step over all ranks, then zero_only_root_prints(). Exits on
- * failure. *Collective.* To be called before anything is printed. */
+/** zero_open() with V micro-batches a step over all ranks, then zero_only_root_prints().
+ * *Collective.* It exits on failure. Call it before anything is printed. */
 static inline zero_ctx *zero_trainer_open(int32_t micro_batches)
 {
     zero_config config = zero_config_default();
@@ -83,17 +87,18 @@ static inline zero_ctx *zero_trainer_open(int32_t micro_batches)
     return z;
 }
 
-/** zero_step() of a program with one group, whose gradient is the sum of all micro-batches times
- * `scale` (1.0 / V makes a mean of means), clipped to max_norm (0: not); exits on failure.
- * *Collective, ordered.* */
+/** zero_step() of a program with one group. *Collective, ordered.* It exits on failure.
+ *
+ * The gradient is the sum of all micro-batches times `scale` (1.0 / V makes a mean of means),
+ * clipped to max_norm (0: not). */
 static inline void zero_trainer_step(zero_ctx *z, zero_hyper hyper, double scale, double max_norm)
 {
     const zero_step_args args = zero_step_args_for(&hyper, 1, scale, max_norm);
     zero_check(z, zero_step(z, &args, NULL));
 }
 
-/** The mean of a metric over the micro-batches of the last step or evaluation; exits if there is
- * none. *Local*, and the same on all ranks. */
+/** The mean of a metric over the micro-batches of the last step or evaluation, the same on all
+ * ranks. *Local.* It exits if there is none. */
 static inline double zero_trainer_mean(zero_ctx *z, const char *name)
 {
     double mean = 0;
@@ -105,8 +110,8 @@ static inline double zero_trainer_mean(zero_ctx *z, const char *name)
     return mean;
 }
 
-/** The last step's gradient norm before clipping (zero_step_result); exits before the first step.
- * *Local*, and the same on all ranks. With state on a GPU behind zero_step_wait(). */
+/** The last step's gradient norm before clipping (zero_step_result), the same on all ranks.
+ * *Local.* It exits before the first step. With state on a GPU, call zero_step_wait() before. */
 static inline double zero_trainer_norm(zero_ctx *z)
 {
     zero_step_result info = zero_step_result_default();
@@ -117,8 +122,8 @@ static inline double zero_trainer_norm(zero_ctx *z)
     return info.norm;
 }
 
-/** The fingerprint as 32 hexadecimal digits and a zero; exits on failure. *Collective*, between
- * steps. */
+/** The fingerprint as 32 hexadecimal digits and a zero. *Collective*, between steps. It exits on
+ * failure. */
 static inline void zero_fingerprint_text(zero_ctx *z, char text[33])
 {
     uint8_t digest[16] = {0};
@@ -127,8 +132,8 @@ static inline void zero_fingerprint_text(zero_ctx *z, char text[33])
         snprintf(text + 2 * i, 3, "%02x", digest[i]);
 }
 
-/** Rank 0 prints "fingerprint <32 digits>" on standard output; exits on failure. *Collective*,
- * between steps. */
+/** Rank 0 prints "fingerprint <32 digits>" on standard output. *Collective*, between steps. It
+ * exits on failure. */
 static inline void zero_print_fingerprint(zero_ctx *z)
 {
     char text[33];
