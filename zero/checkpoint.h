@@ -24,18 +24,11 @@
  * there. Before the library removes files it waits for a reader (zero-ckpt, another job), for a
  * second.
  *
- * The file system of DIR has to keep these promises:
- *  - A rename of a file or directory happens at once or not at all, in a power cut, too.
- *  - What fsync(2) of a file or a directory has returned for is durable.
- *  - All ranks see what one of them has renamed or closed.
- *  - flock(2) works between all processes that use DIR. Ranks of several hosts share DIR, and
- *    zero_save() says so if they do not.
- *  - RENAME_EXCHANGE is there for saving a step again. Where it is missing that save fails, and the
- *    old checkpoint stays.
- * O_DIRECT is used where it can be. Local ext4, by power cuts too, and tmpfs were tested; network
- * file systems were not. NFS has all of it but RENAME_EXCHANGE if three things hold. The server
- * exports with `sync`. Locks are not local (no `nolock`, no `local_lock`). Names are not cached
- * (`lookupcache=none`). Locks of a host that has died go when the server notices.
+ * The file system of DIR renames at once or not at all, keeps what fsync(2) has promised, and has
+ * flock(2) between all processes that use DIR. Ranks of several hosts share DIR, and zero_save()
+ * says so if they do not. Saving a step again needs RENAME_EXCHANGE; where it is missing that save
+ * fails, and the old checkpoint stays. Local ext4, by power cuts too, and tmpfs were tested;
+ * network file systems were not. docs/guides/checkpoints.md says what they need.
  *
  * Runs
  *
@@ -59,56 +52,16 @@
  *
  * Recovery points
  *
- * With config.offload_optimizer "nvme" each rank keeps moments and master weights in a file,
- * config.nvme_dir/zero-<16 hex>-rank-<n>.slots. Its tiles pass through memory in zero_step(). The
- * file is twice as large as they are (the plan says), because a step writes to the places that the
- * step before does not use. It also has a copy of weights that are in memory anyway.
+ * With config.offload_optimizer "nvme" moments and master weights are in a file a rank. Each step
+ * that has ended on all ranks is a recovery point: the processes may die, and the job that is
+ * started again comes back at it by zero_resume(), without a checkpoint. It has the same model,
+ * configuration and number of ranks, on the same hosts. zero_close() removes the files, unless a
+ * rank has failed, or the job was asked to stop.
  *
- * So each step is a recovery point once zero_step() or zero_skip_step() has ended it on all ranks.
- * So is what zero_load() has loaded. The processes may die, even in the middle of the next step or
- * the next zero_load(). The job that is started again comes back by zero_resume(), without a
- * checkpoint. It runs on this host, or each rank on its own, with the same model, configuration and
- * number of ranks.
- *  - Attached blobs come back as they were when the step ended. What is attached after
- *    zero_commit() has room for 64 KiB in all.
- *  - Working copies and sums of gradients follow from the state. With config.offload_params and
- *    offload_grads they are in further files, without names, and the job may come back with either
- *    of them elsewhere than before.
- *  - A zero_resume() may find that what it has loaded is not what was saved. Then it gives the
- *    point up and loads the checkpoint before.
- *  - With config.recovery "durable" a point survives a power cut, too, for two flushes a step.
- *
- * zero_close() removes the files, with three exceptions. Some rank has failed or aborted. Or the
- * job was asked to stop (zero_stop_requested()), and so is to be started again. Or it has neither
- * come back at the point that it found nor written over it.
- *
- * A job that begins anew writes over what a job before has left, with a warning. It does so at its
- * first step, or at a zero_load(), zero_import() or zero_param_write() before that. So
- * zero_resume() comes first. These are refused:
- *  - a second job that is like one that runs: the two need two directories or other config.names;
- *  - a job that would write over a point of its own in other tiles (config.tile_bytes);
- *  - a job that would do so with more or fewer blobs attached.
- *
- * What is left of a point is never written over unsaid:
- *  - A file is shorter than it was written, or its only records are damaged: zero_commit() returns
- *    ZERO_E_CORRUPT, and nothing has changed. The user puts the file right, or removes it.
- *  - The newest record is damaged and an older one is there: the newest may have been torn as its
- *    writer died. A warning names file and offset, and all ranks come back one step earlier.
- *  - Ranks have steps that differ, or some have none: a host or a disk is another one, or a job
- *    died just as its first step took the place of a point. A warning says which rank has what.
- *    Each rank keeps its part until zero_resume() has found a checkpoint, or the job steps.
- *  - Without a checkpoint zero_resume() then fails, however often the job is started. It comes back
- *    when the missing file does, and begins anew when the user removes the others.
- *
- * A disk that fails in a step is fatal (ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT). Then weights in
- * memory may be in the middle of an update, and the step before is the recovery point.
- *
- * A disk that hangs is ZERO_E_TIMEOUT, with file, bytes, offset and seconds, when nothing has moved
- * for config.timeout_s: no tile, no record, and nothing that a save reads of them. The last fails
- * that save, and from then on zero_save() at once. There is no such limit for zero_commit() where
- * it creates the files, and for reads and writes of checkpoints, which may take long by right.
- * Linux keeps a process with a request at a disk that doesn't answer, even when it is killed.
- * zero_close() returns, but no exit does.
+ * A job that begins anew writes over what a job before has left, at its first step, or at a
+ * zero_load(), zero_import() or zero_param_write() before that. So zero_resume() comes first. What
+ * is left of a damaged point is never written over unsaid. docs/guides/recovery.md has the cases,
+ * and what a disk that fails or hangs does.
  */
 #ifndef ZERO_CHECKPOINT_H
 #define ZERO_CHECKPOINT_H
