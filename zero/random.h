@@ -1,9 +1,9 @@
 /**
  * zero/random.h: counter-based random numbers, the same bits wherever they are drawn.
  *
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC'11).
- * A number is a pure function of (seed, stream, index): no state, nothing to save, no order. All
- * functions are *local*, pure and inline.
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC'11). A
+ * number is a pure function of (seed, stream, index): it has no state, nothing to save, no order.
+ * All functions are *local*, pure and inline.
  */
 #ifndef ZERO_RANDOM_H
 #define ZERO_RANDOM_H
@@ -65,7 +65,7 @@ static inline double zero_random_uniform(uint64_t seed, uint64_t stream, uint64_
     return (double)(zero_random_bits(seed, stream, index) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/** Standard normal (Box and Muller 1958); of each pair of indices one block gives both. */
+/** Standard normal (Box and Muller 1958). One block gives both numbers of a pair of indices. */
 static inline double zero_random_normal(uint64_t seed, uint64_t stream, uint64_t index)
 {
     const zero_philox_block b = zero_philox(seed, stream, index >> 1);
@@ -79,9 +79,10 @@ static inline double zero_random_normal(uint64_t seed, uint64_t stream, uint64_t
 }
 
 /**
- * Where `index` (0 .. count-1) goes in a random permutation of count items: a four-round Feistel
- * network over the next even power of two, walked until it falls inside (Black and Rogaway 2002,
- * cycle walking). count at least 1.
+ * Where `index` (0 .. count-1) goes in a random permutation of count items. count is at least 1.
+ *
+ * A four-round Feistel network over the next even power of two is walked until it falls inside.
+ * Source: Black and Rogaway 2002, cycle walking.
  */
 static inline uint64_t zero_random_permute(uint64_t seed, uint64_t stream, uint64_t count,
                                            uint64_t index)

@@ -1,7 +1,7 @@
 /**
  * zero/types.h: the vocabulary every part of zero shares: results, element types, logging, handles.
  *
- * Public, stable. Includes nothing but libc and compiles as C11, as C++11 to 20 and under nvcc.
+ * It is stable, includes nothing but libc, and compiles as C11, as C++11 to 20 and under nvcc.
  */
 #ifndef ZERO_TYPES_H
 #define ZERO_TYPES_H
@@ -16,8 +16,10 @@ extern "C" {
 #define ZERO_API __attribute__((visibility("default")))
 
 /**
- * Every result: name, value, text. Zero is success, positive values are benign answers, negative
- * ones failures. Values are pinned for ever; new ones are appended.
+ * Every result: name, value, text.
+ *
+ * Zero is success, positive values are benign answers, negative ones failures. A value never
+ * changes; new ones are appended.
  */
 #define ZERO_RESULT_LIST(X)                                                                        \
     X(ZERO_OK, 0, "success")                                                                       \
@@ -45,8 +47,8 @@ typedef enum zero_result {
 #undef ZERO_RESULT_ENUM
 } zero_result;
 
-/** Element types. 0 stands for "the default" in configuration. Parameters and gradients are f32,
- * bf16 or f16; collectives know all of them. */
+/** Element types. In configuration 0 stands for "the default". Parameters and gradients are f32,
+ * bf16 or f16; collectives take all types. */
 typedef enum zero_dtype {
     ZERO_DTYPE_DEFAULT = 0,
     ZERO_F32 = 1,
@@ -70,26 +72,31 @@ typedef enum zero_log_level {
 } zero_log_level;
 
 /**
- * Receives every message of one context. `component` is "core", "coll", "io", "ckpt" or "run";
- * `message` has no newline and lives only for the call. Called from the thread that makes the call;
- * must not call back into the context and must not throw.
+ * Receives every message of one context.
+ *
+ * `component` is "core", "coll", "io", "ckpt" or "run". `message` has no newline and lives only for
+ * the call. The thread that makes a call of the library calls it. It must not call back into the
+ * context and must not throw.
  */
 typedef void (*zero_log_fn)(void *user, zero_log_level level, const char *component,
                             const char *message);
 
-/** *Local.* A fixed text for a result; never NULL, for unknown values "unknown result". */
+/** A fixed text for a result, "unknown result" for other values; never NULL. *Local.* */
 ZERO_API const char *zero_result_text(zero_result result);
 
-/** *Local.* The library's version: "0.1.0". */
+/** The library's version: "0.1.0". *Local.* */
 ZERO_API const char *zero_version(void);
 
-typedef struct zero_ctx zero_ctx;   /**< one rank's membership in one job */
-typedef struct zero_team zero_team; /**< ranks that are threads of one process */
+typedef struct zero_ctx zero_ctx;   /**< One rank's membership in one job. */
+typedef struct zero_team zero_team; /**< Ranks that are threads of one process. */
 
 /**
- * A meeting place for `world` ranks that are threads of this process, for config.team. Each of the
- * threads calls zero_open(), or zero_comm_open(), with its own rank. *Local.* ZERO_E_INVALID,
- * ZERO_E_NOMEM: *team is NULL, and zero_last_error(NULL) has this thread's message.
+ * Makes a meeting place for `world` ranks that are threads of this process, for config.team.
+ * *Local.*
+ *
+ * Each of the threads calls zero_open(), or zero_comm_open(), with its own rank. After an error
+ * *team is NULL, and zero_last_error(NULL) has this thread's message.
+ * ZERO_E_INVALID: world is out of range. ZERO_E_NOMEM: the system refused memory.
  */
 ZERO_API zero_result zero_team_create(zero_team **team, int32_t world);
 /** Frees a team that no context uses any more. *Local.* It accepts NULL. */
