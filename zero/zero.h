@@ -241,8 +241,9 @@ typedef struct zero_param_desc {
     void *grad;     /**< Stages 0, 1: the caller's buffer for the gradient. See "Borrowed memory"
                          there. */
     int32_t frozen; /**< 1: the tensor is never updated. It has a working copy, which is
-                         fingerprinted, exported and imported; it has no gradient, master
-                         weights or moments. Its zero_grad_ptr() is NULL. 0: it trains. */
+                         fingerprinted, exported and imported. It has no gradient, master weights
+                         or moments, and its zero_grad_ptr() is NULL. A unit of frozen tensors only
+                         has no gradient to hand over. 0: it trains. */
     zero_dtype grad_dtype; /**< The gradient's type, as zero_grad_ptr() gives it: f32, bf16,
                                 f16. Default: dtype; a frozen tensor takes only that. */
 } zero_param_desc;
