@@ -193,7 +193,7 @@ list_without_time() { # list_without_time <what ctest has said> <names>
 }
 
 # Where there is a GPU, a test that finds none has failed, and so has a build that has no tests of
-# NCCL, of gpt2 or of the README's program. ctest stops by a time of day, which is tomorrow's if it is
+# NCCL, of gpt2 or of hello_cuda. ctest stops by a time of day, which is tomorrow's if it is
 # past: it has some seconds to stop by itself, but does not outlast GPU_SECONDS.
 step_tests() { # step_tests [<names>]
     known="$(ctest --test-dir "$build" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p')"
