@@ -16,7 +16,7 @@
 
 enum { PATH_BYTES = 512, MOST_FILE = 2 << 20, DIGITS = 32 };
 
-static const char *tool, *data; // zero-ckpt, and the directory of files
+static const char *tool, *reader, *data; // zero-ckpt, tile_file_reader, and the directory of files
 static struct temporary directory;
 
 static int set_up(void **state)
@@ -247,6 +247,34 @@ static void recovery_points_come_back(void **state)
         }
 }
 
+static bool leave_a_point(struct team_rank *rank, void *user)
+{
+    const enum old_kind kind = *(const enum old_kind *)user;
+    struct old_blobs blobs;
+    old_configure(kind, &rank->config);
+    old_offload(kind, &rank->config, temporary_path(&directory, old_names[kind]));
+    if (!team_open(rank))
+        return false;
+    TEAM_OK(rank, old_commit(rank->z, kind, false, &blobs));
+    TEAM_OK(rank, old_train(rank->z, kind, &blobs, 0, OLD_RECORDED_STEP));
+    return team_break_off(rank);
+}
+
+// Tile files are still what offload/FORMAT.md says, by which the reader was written.
+static void tile_files_are_what_their_format_says(void **state)
+{
+    (void)state;
+    char output[COMMAND_OUTPUT_BYTES];
+    for (enum old_kind kind = 0; kind < OLD_KINDS; kind++) {
+        const int world = old_world(kind);
+        assert_true(temporary_folder(&directory, old_names[kind]));
+        assert_true(team_run(team_threads(world), world, leave_a_point, &kind));
+    }
+    const int status = command_run(output, "%s %s %s", reader, directory.directory, data);
+    if (status)
+        fail_msg("status %d: %s", status, output);
+}
+
 /* ------------------------------------------------------------------ safetensors */
 
 static void imported_states_load(void **state)
@@ -294,15 +322,19 @@ static void weights_are_imported(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        TEST(checkpoints_load),          TEST(jobs_resume_from_checkpoints),
-        TEST(recovery_points_come_back), TEST(imported_states_load),
+        TEST(checkpoints_load),
+        TEST(jobs_resume_from_checkpoints),
+        TEST(recovery_points_come_back),
+        TEST(imported_states_load),
+        TEST(tile_files_are_what_their_format_says),
         TEST(weights_are_imported),
     };
-    if (argc != 3) {
-        fprintf(stderr, "old_files ZERO-CKPT DATA\n");
+    if (argc != 4) {
+        fprintf(stderr, "old_files ZERO-CKPT TILE-FILE-READER DATA\n");
         return 2;
     }
     tool = argv[1];
-    data = argv[2];
+    reader = argv[2];
+    data = argv[3];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
