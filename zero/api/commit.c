@@ -5,6 +5,7 @@
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
 #include "zero/exec/exec.h"
+#include "zero/link/link.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/step_outcome.h"
@@ -323,6 +324,7 @@ static zero_result decide(zero_ctx *z)
     if (!r)
         r = eng_updater_decide(z, &error);
     eng_exec_choose(z);
+    eng_link_choose(z);
     if (!r)
         r = eng_budget_make(z, &error);
     return error.result ? fail_alone(z, &error) : r;

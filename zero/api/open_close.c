@@ -6,6 +6,7 @@
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
+#include "zero/link/link.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/zero_step.h"
@@ -61,6 +62,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
     zero_result r = base_pool_create(&z->pool, z->config.cpu_threads, error);
     if (!r)
         r = eng_exec_open(z, error);
+    eng_link_choose(z);
     if (!r)
         r = eng_watch_open(z, error);
     return r;
@@ -119,6 +121,7 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
     if (!z)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
     eng_exec_choose(z);
+    eng_link_choose(z);
     eng_step_open(z);
     const zero_result r = open_context(z, config, error);
     if (r) {

@@ -306,6 +306,7 @@ struct zero_ctx {
     struct eng_stop stop;
 
     const struct eng_exec *exec;          /**< who computes: exec.h */
+    const struct eng_link *link;          /**< how buckets move: zero/link/link.h */
     const struct eng_step_hooks *on_step; /**< whom it tells what it learns of steps */
     struct eng_device *device;            /**< where the program computes; NULL: on the host */
     struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */

@@ -63,3 +63,9 @@ zero_result eng_not_inside(zero_ctx *z, const char *call)
         return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);
     return ZERO_OK;
 }
+
+bool eng_publish_ended(const zero_ctx *z, size_t section)
+{
+    const struct eng_section_io *io = &z->io[section];
+    return !io->publish_pending || coll_complete(&io->gather[io->turn]);
+}

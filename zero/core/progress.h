@@ -38,6 +38,9 @@ static inline bool eng_fused(const zero_ctx *z)
  * handed over in a fused step. */
 bool eng_fused_closed(const zero_ctx *z, zero_unit unit);
 
+/** Whether a section's new values need not be waited for. */
+bool eng_publish_ended(const zero_ctx *z, size_t section);
+
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 

@@ -220,32 +220,6 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
  * working copy. */
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
 
-/* ---- device_peers.c: with several ranks */
-
-/** Adds what other ranks contribute to a unit, too. */
-zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                              struct base_error *error);
-/** reduction=local: makes what ranks have added up to a unit each the sum. */
-zero_result device_reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                struct base_error *error);
-/** What follows begins after the last step's verdict. */
-zero_result device_reduce_after(zero_ctx *z, struct base_error *error);
-/** All ranks' ballots. */
-zero_result device_vote(zero_ctx *z, struct base_error *error);
-/** Everybody has all sums. */
-zero_result device_share_sums(zero_ctx *z, struct base_error *error);
-/** What the engine's own stream is given from now on begins after all that is on its way to other
- * ranks, or from them. */
-zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error);
-/** The stream of the call waits for a unit's values that other ranks have sent. */
-zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error);
-zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error);
-/** Bytes of its tables. */
-size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
-zero_result device_peers_open(zero_ctx *z, struct base_error *error);
-/** False: what was under way is left behind, and so must be registered memory. */
-bool device_peers_close(zero_ctx *z);
-
 /* ---- device_local.c */
 
 /** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
@@ -254,6 +228,13 @@ zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_erro
 /** Finds what is not finite in what this rank contributes to a unit. */
 zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
                                 void *stream, struct base_error *error);
+
+/* ---- device_peers_room.c */
+
+/** The most sections that a unit has. */
+size_t device_most_sections(const zero_ctx *z);
+/** Bytes of memory of the host that tables of what moves between devices take. */
+size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
 
 /* ---- device_reduce.c */
 

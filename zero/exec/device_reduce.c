@@ -4,8 +4,8 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
+#include "zero/link/link.h"
 #include "zero/param/frozen.h"
-#include "zero/step/gradient.h"
 #include "zero/store/host_memory.h"
 
 /* ------------------------------------------------------------------ gaps */
@@ -263,8 +263,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
         return r;
     if (!d->state->peers)
         return reduce_own(z, unit, gradient, error);
-    return z->config.local ? device_reduce_local(z, unit, gradient, error)
-                           : device_reduce_all(z, unit, gradient, error);
+    return z->link->reduce(z, unit, gradient, error);
 }
 
 zero_result device_reduce(zero_ctx *z, zero_unit unit)

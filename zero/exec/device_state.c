@@ -2,6 +2,7 @@
 // step needs beside it.
 
 #include "zero/exec/device_parts.h"
+#include "zero/link/link.h"
 
 #include "base/arena.h"
 
@@ -319,7 +320,7 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
         r = device_bad_clear(z, error);
     if (!r)
         r = clear_wrong(z, error);
-    return r || !eng_config_moves(&z->config) ? r : device_peers_open(z, error);
+    return r || !eng_config_moves(&z->config) ? r : z->link->open(z, error);
 }
 
 static void free_memory(zero_ctx *z)
@@ -339,7 +340,7 @@ void device_state_free(zero_ctx *z)
     struct device_state *state = d->state;
     if (!state)
         return;
-    const bool ended = device_peers_close(z);
+    const bool ended = z->link->close(z);
     device_tiles_free(z);
     for (int i = 0; i < DEVICE_OPEN_STEPS; i++)
         d->ops->event_destroy(state->steps[i].judged);

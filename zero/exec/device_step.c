@@ -9,7 +9,7 @@
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/exec/stochastic.h"
-#include "zero/link/publish.h"
+#include "zero/link/link.h"
 #include "zero/step/fused.h"
 
 #include "base/clock.h"
@@ -307,7 +307,7 @@ zero_result device_step_begin(zero_ctx *z)
         r = device_runs_refresh(z, &error);
     // The verdict takes away what was found in the step before.
     if (!r && z->config.local)
-        r = device_reduce_after(z, &error);
+        r = z->link->after_decision(z, &error);
     return r ? device_failed(z, &error, "beginning a step") : ZERO_OK;
 }
 
@@ -338,13 +338,13 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     if (!r)
         r = add_squares(z, &error);
     if (!r && state->peers)
-        r = device_vote(z, &error);
+        r = z->link->exchange_stats(z, &error);
     if (!r)
         r = judge(z, args, false, &error);
     if (!r)
         r = report(z, step, &error);
     if (!r && state->peers && z->config.stage == 0)
-        r = device_share_sums(z, &error);
+        r = z->link->share_sums(z, &error);
     if (r)
         return device_failed(z, &error, "a step");
     state->squared = false;

@@ -5,6 +5,7 @@
 #include "zero/core/api_call.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
+#include "zero/link/link.h"
 #include "zero/store/host_memory.h"
 
 /* ------------------------------------------------------------------ working copies */
@@ -16,7 +17,7 @@ static zero_result await_values(zero_ctx *z, zero_unit unit)
     struct base_error error = {0};
     zero_result r = d->ops->event_wait(device_updated(z, unit), d->stream, &error);
     if (!r && d->state->peers)
-        r = unit < 0 ? device_arrived_persistent(z, &error) : device_arrived(z, unit, &error);
+        r = z->link->await_values(z, unit, &error);
     return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;
 }
 

@@ -9,7 +9,6 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
-#include "zero/link/publish.h"
 
 /* ------------------------------------------------------------------ working copies */
 

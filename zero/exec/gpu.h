@@ -75,11 +75,4 @@ zero_result eng_device_tiles_end(const zero_ctx *z, struct base_error *error);
 /** Waits until no tile is read or written. */
 void eng_device_tiles_stop(const zero_ctx *z);
 
-/* ---- device_peers.c: with state on the devices of several ranks */
-
-/** Sends a section's new values on their way to whoever keeps it whole. Collective, ordered. */
-zero_result eng_device_publish(zero_ctx *z, size_t section);
-/** All-gathers a unit's sharded sections into a slot. Collective, ordered. */
-zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot);
-
 #endif

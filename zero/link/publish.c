@@ -5,32 +5,11 @@
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
+#include "zero/link/link.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
 #include "base/clock.h"
-
-zero_result eng_sums_fetch(zero_ctx *z)
-{
-    if (!z->publication.all_sums || z->config.grads_nvme || eng_state_on_device(z))
-        return ZERO_OK;
-    const struct coll_all_gather op = {
-        .source = (unsigned char *)(void *)z->memory.sums +
-                  z->publication.all_sums[z->config.rank].offset,
-        .recv = z->memory.sums,
-        .spans = z->publication.all_sums,
-        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
-    };
-    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
-    if (!r)
-        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
-    if (!r)
-        r = coll_wait(z->comm, &z->publication.sums_read);
-    if (r)
-        return eng_comm_failed(z, r);
-    z->publication.sums_lent = true;
-    return ZERO_OK;
-}
 
 zero_result eng_sums_return(zero_ctx *z)
 {
@@ -62,27 +41,6 @@ zero_result eng_sums_reclaim(zero_ctx *z)
     return ZERO_OK;
 }
 
-zero_result eng_publish_start(zero_ctx *z, size_t section)
-{
-    unsigned char *recv = NULL;
-    z->units[z->layout.sections[section].unit].version = z->publication.version;
-    z->io[section].version = z->publication.version;
-    if (eng_state_on_device(z))
-        return eng_device_publish(z, section);
-    switch (z->placement.sections[section].residence) {
-    case ENG_REPLICATED: // updated everywhere
-    case ENG_SHARDED:    // stays with its owners until it is gathered
-        return ZERO_OK;
-    case ENG_COPIED:
-        recv = eng_home(z, section, 0);
-        break;
-    case ENG_SHARED: // everybody has the owners' own memory: only the word that it is current
-        break;
-    }
-    z->io[section].publish_pending = true;
-    return eng_section_gather(z, section, recv);
-}
-
 zero_result eng_publish_all(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
@@ -90,12 +48,6 @@ zero_result eng_publish_all(zero_ctx *z)
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         r = eng_publish_start(z, s);
     return r ? r : eng_publish_finish(z, true);
-}
-
-bool eng_publish_ended(const zero_ctx *z, size_t section)
-{
-    const struct eng_section_io *io = &z->io[section];
-    return !io->publish_pending || coll_complete(&io->gather[io->turn]);
 }
 
 /** Waits for a section's new values if they are on their way. */

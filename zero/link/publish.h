@@ -5,25 +5,19 @@
 #define ZERO_LINK_PUBLISH_H
 
 #include "zero/core/context.h"
+#include "zero/link/link.h"
 #include "zero/store/master_weights.h"
 
-/** Brings the others' sums, which are complete, to a rank that can't read them where they lie.
- * Collective, ordered. */
-zero_result eng_sums_fetch(zero_ctx *z);
 /** Tells the others that this rank has read their sums, or their gradients where it adds them up
  * again. Collective, ordered. */
 zero_result eng_sums_return(zero_ctx *z);
 /** Waits until no peer reads this rank's sums, or gradients, any more: before they are written
  * again. */
 zero_result eng_sums_reclaim(zero_ctx *z);
-/** Sends a section's new values on their way to whoever keeps it whole, or says that they are
- * there. Collective, ordered. */
-zero_result eng_publish_start(zero_ctx *z, size_t section);
-/** All of them, whose values are new, and waits for them. Collective, ordered. */
+/** Sends all values, which are new, on their way (eng_publish_start()), and waits for them.
+ * Collective, ordered. */
 zero_result eng_publish_all(zero_ctx *z);
 zero_result eng_publish_wait(zero_ctx *z, zero_unit unit);
-/** Whether a section's new values need not be waited for. */
-bool eng_publish_ended(const zero_ctx *z, size_t section);
 /** Waits for everything, or for what is promised to be current without a gather: what persists. */
 zero_result eng_publish_finish(zero_ctx *z, bool everything);
 

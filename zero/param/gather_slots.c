@@ -4,6 +4,7 @@
 #include "zero/core/context.h"
 #include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
+#include "zero/link/link.h"
 
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {
@@ -76,12 +77,8 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
     slot->last_use = z->gathers.seen;
     z->units[unit].slot = index;
     z->stats.gathers++;
-    if (eng_state_on_device(z)) {
-        slot->in_flight = false; // to the host, which never waits for it
-        return eng_device_gather(z, unit, index);
-    }
     if (!slot->staging)
-        return each_sharded(z, unit, slot, eng_section_gather);
+        return z->link->gather(z, unit, index);
     eng_tier_stage(z, unit, z->memory.slots + slot->offset);
     return ZERO_OK;
 }
@@ -95,7 +92,7 @@ zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot)
     // At stage 0 that was everything.
     if (r || z->config.stage == 0)
         return r;
-    return each_sharded(z, slot->unit, slot, eng_section_gather);
+    return z->link->gather(z, slot->unit, (int)(slot - z->gathers.slots));
 }
 
 /** Whether slot a should go before slot b: old values first, then what is needed last, then what

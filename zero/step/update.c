@@ -354,7 +354,7 @@ zero_result eng_update_all(zero_ctx *z)
     eng_before_overwrite(z);
     const uint64_t begin = base_clock_ns();
     z->publication.version++;
-    zero_result r = eng_sums_fetch(z);
+    zero_result r = z->link->fetch_sums(z);
     if (r)
         return r;
     r = z->tier ? eng_tier_update(z) : update_memory(z);

@@ -8,6 +8,7 @@
 #include "checkpoint/codec/block_codec.h"
 #include "zero/core/context.h"
 #include "zero/exec/device_parts.h"
+#include "zero/link/link.h"
 
 #include <string.h>
 
@@ -253,7 +254,7 @@ zero_result eng_bounce_visit(zero_ctx *z, const struct eng_part *part, enum eng_
     if (!r && writes(access))
         r = device_quiet(z, &inner);
     if (!r && writes(access))
-        r = device_peers_quiet(z, &inner);
+        r = z->link->await_all(z, &inner);
     if (!r)
         r = visit_all(z, part, &visitor, &inner);
     z->device->ops->stream_sync(z->device->own, &inner);

@@ -231,7 +231,7 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
 zero_result eng_values_install(zero_ctx *z, enum eng_access access)
 {
     struct base_error error = {0};
-    zero_result r = eng_sums_fetch(z);
+    zero_result r = z->link->fetch_sums(z);
     if (r)
         return r;
     if (eng_sums_are_scratch(z) && eng_state_walk(z, false, access, install_part, NULL, &error))

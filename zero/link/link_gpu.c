@@ -5,7 +5,7 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/step/gradient.h"
+#include "zero/link/link.h"
 #include "zero/store/host_memory.h"
 
 #include "base/arena.h"
@@ -14,77 +14,11 @@
 
 /* ------------------------------------------------------------------ life */
 
-static size_t most_sections(const zero_ctx *z)
-{
-    size_t most = 0;
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
-    return most;
-}
-
-size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement)
-{
-    const struct device_state *state = NULL;
-    const size_t world = (size_t)z->config.world, most = most_sections(z);
-    if (!eng_config_moves(&z->config))
-        return 0;
-    return z->layout.section_count * sizeof *state->published +
-           (size_t)placement->gather.slot_count * sizeof *state->gathered +
-           most * (sizeof *state->scattered + world * sizeof *state->spans +
-                   sizeof *state->reduced + sizeof *state->parts);
-}
-
-static void keep_larger(struct gcomm_load *most, const struct gcomm_load *load)
-{
-    most->sections = load->sections > most->sections ? load->sections : most->sections;
-    if (load->sent + load->received > most->sent + most->received)
-        *most = (struct gcomm_load){most->sections, load->sent, load->received};
-}
-
-/** What a rank sends and receives of a unit's gradients, and of its parameters. */
-static void count_unit(const zero_ctx *z, const struct eng_placement *placement, size_t unit,
-                       struct gcomm_load *most)
-{
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    const size_t peers = (size_t)z->config.world - 1;
-    struct gcomm_load gradients = {.sections = u->section_count}, parameters = gradients;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        const struct eng_section *section = &z->layout.sections[s];
-        const struct eng_section_place *place = &placement->sections[s];
-        const size_t own = place->own_granules * ENG_GRANULE;
-        const size_t others = section->granules * ENG_GRANULE - own;
-        gradients.sent += others * eng_dtype_size(place->comm_dtype);
-        gradients.received +=
-            (z->config.local ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
-        parameters.sent += peers * own * eng_dtype_size(section->dtype);
-        parameters.received += others * eng_dtype_size(section->dtype);
-    }
-    keep_larger(most, &gradients);
-    keep_larger(most, &parameters);
-}
-
-size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement)
-{
-    const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
-    struct gcomm_load most = {
-        .sections = 1,
-        .sent = peers * sizeof(struct eng_device_ballot),
-        .received = peers * sizeof(struct eng_device_ballot),
-    };
-    if (!eng_config_moves(&z->config))
-        return 0;
-    if (z->config.stage == 0)
-        keep_larger(&most, &(struct gcomm_load){1, peers * own, placement->sums_bytes - own});
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        count_unit(z, placement, u, &most);
-    return gcomm_memory(z->config.device_transport, z->config.world, &most);
-}
-
-zero_result device_peers_open(zero_ctx *z, struct base_error *error)
+static zero_result open_peers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
-    const size_t world = (size_t)z->config.world, most = most_sections(z);
+    const size_t world = (size_t)z->config.world, most = device_most_sections(z);
     state->scattered = base_calloc(most, sizeof *state->scattered);
     state->spans = base_calloc(most * world, sizeof *state->spans);
     state->reduced = base_calloc(most, sizeof *state->reduced);
@@ -112,7 +46,7 @@ zero_result device_peers_open(zero_ctx *z, struct base_error *error)
     return gcomm_open(&state->peers, &config, error);
 }
 
-bool device_peers_close(zero_ctx *z)
+static bool close_peers(zero_ctx *z)
 {
     struct device_state *state = z->device->state;
     const bool ended = gcomm_close(state->peers);
@@ -183,8 +117,8 @@ static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gra
     return told(z, gcomm_scatter(state->peers, &op, &state->last), error);
 }
 
-zero_result device_reduce_all(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                              struct base_error *error)
+static zero_result reduce_canonical(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                    struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -255,7 +189,7 @@ static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gr
     return r;
 }
 
-zero_result device_reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+static zero_result reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
                                 struct base_error *error)
 {
     const struct eng_device *d = z->device;
@@ -278,7 +212,7 @@ zero_result device_reduce_local(zero_ctx *z, zero_unit unit, unsigned char *grad
     return r;
 }
 
-zero_result device_reduce_after(zero_ctx *z, struct base_error *error)
+static zero_result after_decision(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     return d->state->peers ? told(z, gcomm_after(d->state->peers, d->own), error) : ZERO_OK;
@@ -286,7 +220,7 @@ zero_result device_reduce_after(zero_ctx *z, struct base_error *error)
 
 /* ------------------------------------------------------------------ verdict */
 
-zero_result device_vote(zero_ctx *z, struct base_error *error)
+static zero_result exchange_stats(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -303,7 +237,7 @@ zero_result device_vote(zero_ctx *z, struct base_error *error)
     return r ? r : d->ops->zero(device_piece(d, DEVICE_BALLOT), bytes, d->own, error);
 }
 
-zero_result device_share_sums(zero_ctx *z, struct base_error *error)
+static zero_result share_sums(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -335,7 +269,7 @@ static struct gcomm_gathered gathered_section(const zero_ctx *z, size_t section,
     };
 }
 
-zero_result eng_device_publish(zero_ctx *z, size_t section)
+static zero_result publish(zero_ctx *z, size_t section)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -361,7 +295,7 @@ zero_result eng_device_publish(zero_ctx *z, size_t section)
     return ZERO_OK;
 }
 
-zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
+static zero_result gather(zero_ctx *z, zero_unit unit, int slot)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -384,6 +318,7 @@ zero_result eng_device_gather(zero_ctx *z, zero_unit unit, int slot)
     if (r)
         return device_failed(z, &error, "gathering parameters");
     state->last = state->gathered[slot];
+    z->gathers.slots[slot].in_flight = false; // for the host, which never waits for it
     return ZERO_OK;
 }
 
@@ -396,7 +331,7 @@ static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error
     return told(z, gcomm_before(state->peers, state->published[section], z->device->stream), error);
 }
 
-zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
+static zero_result await_all(const zero_ctx *z, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
     if (!state->peers)
@@ -404,7 +339,7 @@ zero_result device_peers_quiet(const zero_ctx *z, struct base_error *error)
     return told(z, gcomm_before(state->peers, state->last, z->device->own), error);
 }
 
-zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error)
+static zero_result await_unit(zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
@@ -417,7 +352,7 @@ zero_result device_arrived(zero_ctx *z, zero_unit unit, struct base_error *error
     return r;
 }
 
-zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error)
+static zero_result await_persistent(zero_ctx *z, struct base_error *error)
 {
     zero_result r = ZERO_OK;
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
@@ -425,3 +360,38 @@ zero_result device_arrived_persistent(zero_ctx *z, struct base_error *error)
             r = arrived(z, s, error);
     return r;
 }
+
+static zero_result await_values(zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    return unit < 0 ? await_persistent(z, error) : await_unit(z, unit, error);
+}
+
+static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                          struct base_error *error)
+{
+    return z->config.local ? reduce_local(z, unit, gradient, error)
+                           : reduce_canonical(z, unit, gradient, error);
+}
+
+/** The executor shares sums before the update. */
+static zero_result fetch_sums(zero_ctx *z)
+{
+    (void)z;
+    return ZERO_OK;
+}
+
+const struct eng_link eng_link_gpu = {
+    .size = sizeof(struct eng_link),
+    .name = "gpu",
+    .gather = gather,
+    .publish = publish,
+    .fetch_sums = fetch_sums,
+    .open = open_peers,
+    .close = close_peers,
+    .reduce = reduce,
+    .after_decision = after_decision,
+    .exchange_stats = exchange_stats,
+    .share_sums = share_sums,
+    .await_values = await_values,
+    .await_all = await_all,
+};

@@ -1,0 +1,74 @@
+/**
+ * zero/link/link.h: how buckets move between ranks.
+ *
+ * One table of operations a kind of link, chosen with the executor (zero/exec/exec.h):
+ *
+ *     name   buckets move                                  executors
+ *     host   by the communicator, between hosts' memory    host, cuda_host
+ *     gpu    between GPUs, in the order of their streams   cuda
+ *
+ * Executors, which stand below links, call them by this table. Sums of gradients move over the link
+ * of their executor only: on the host zero/step/gradient.c starts their reductions, because their
+ * tiles are looked at and updated while they are in cache.
+ */
+#ifndef ZERO_LINK_LINK_H
+#define ZERO_LINK_LINK_H
+
+#include "zero/core/context.h"
+
+struct eng_link {
+    size_t size; /**< of this struct */
+    const char *name;
+
+    /* ---- parameters */
+
+    /** Starts the all-gather of a unit's sharded sections into a gather slot. The slot stays
+     * .in_flight where the host has to wait for it. Collective, ordered. */
+    zero_result (*gather)(zero_ctx *z, zero_unit unit, int slot);
+    /** Sends a section's new values, whose version is set, to all ranks that keep it whole, or says
+     * that they are there. Collective, ordered. */
+    zero_result (*publish)(zero_ctx *z, size_t section);
+
+    /* ---- sums */
+
+    /** Stage 0: brings the other ranks' sums, which are complete, to a rank that can't read them
+     * where they are. Collective, ordered. */
+    zero_result (*fetch_sums)(zero_ctx *z);
+
+    /* ---- between GPUs: NULL on the host. Each fills *error. */
+
+    /** Meets the other ranks' GPUs. */
+    zero_result (*open)(zero_ctx *z, struct base_error *error);
+    /** False: what was under way is left behind, and so must be memory that is registered. */
+    bool (*close)(zero_ctx *z);
+    /** Brings what all ranks contribute to a unit's gradient to its owners, who add it up. With
+     * reduction=local ranks contribute their sums, which are added on their way. Collective,
+     * ordered. */
+    zero_result (*reduce)(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                          struct base_error *error);
+    /** What is sent from now on begins after the newest step's decision. */
+    zero_result (*after_decision)(zero_ctx *z, struct base_error *error);
+    /** All ranks have what each knows of a step. Collective, ordered. */
+    zero_result (*exchange_stats)(zero_ctx *z, struct base_error *error);
+    /** Stage 0: all ranks have all sums. Collective, ordered. */
+    zero_result (*share_sums)(zero_ctx *z, struct base_error *error);
+    /** The stream of the call waits for a unit's values (-1: for all that persists). */
+    zero_result (*await_values)(zero_ctx *z, zero_unit unit, struct base_error *error);
+    /** What the engine's own stream is given from now on begins after all that is under way. */
+    zero_result (*await_all)(const zero_ctx *z, struct base_error *error);
+};
+
+extern const struct eng_link eng_link_host, eng_link_gpu;
+
+/** Chooses the link, when the executor is chosen. */
+void eng_link_choose(zero_ctx *z);
+
+/** A section has new values, of version z->publication.version. Collective, ordered. */
+static inline zero_result eng_publish_start(zero_ctx *z, size_t section)
+{
+    z->units[z->layout.sections[section].unit].version = z->publication.version;
+    z->io[section].version = z->publication.version;
+    return z->link->publish(z, section);
+}
+
+#endif

@@ -1,0 +1,70 @@
+// Buckets that move by the communicator, between ranks' memory of the host.
+
+#include "zero/link/link.h"
+
+#include "zero/core/api_call.h"
+#include "zero/link/bucket_gather.h"
+#include "zero/store/host_memory.h"
+
+static zero_result gather(zero_ctx *z, zero_unit unit, int slot)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->placement.sections[s].residence == ENG_SHARDED)
+            r = eng_section_gather(z, s, memory + z->placement.sections[s].slot_offset);
+    return r;
+}
+
+static zero_result publish(zero_ctx *z, size_t section)
+{
+    unsigned char *recv = NULL;
+    switch (z->placement.sections[section].residence) {
+    case ENG_REPLICATED: // updated everywhere
+    case ENG_SHARDED:    // stays with its owners until it is gathered
+        return ZERO_OK;
+    case ENG_COPIED:
+        recv = eng_home(z, section, 0);
+        break;
+    case ENG_SHARED: // everybody has the owners' own memory: only the word that it is current
+        break;
+    }
+    z->io[section].publish_pending = true;
+    return eng_section_gather(z, section, recv);
+}
+
+static zero_result fetch_sums(zero_ctx *z)
+{
+    if (!z->publication.all_sums || z->config.grads_nvme)
+        return ZERO_OK;
+    const struct coll_all_gather op = {
+        .source = (unsigned char *)(void *)z->memory.sums +
+                  z->publication.all_sums[z->config.rank].offset,
+        .recv = z->memory.sums,
+        .spans = z->publication.all_sums,
+        .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
+    };
+    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
+    if (!r)
+        r = coll_wait(z->comm, &z->publication.sums_read);
+    if (r)
+        return eng_comm_failed(z, r);
+    z->publication.sums_lent = true;
+    return ZERO_OK;
+}
+
+const struct eng_link eng_link_host = {
+    .size = sizeof(struct eng_link),
+    .name = "host",
+    .gather = gather,
+    .publish = publish,
+    .fetch_sums = fetch_sums,
+};
+
+void eng_link_choose(zero_ctx *z)
+{
+    z->link = z->config.resident ? &eng_link_gpu : &eng_link_host;
+}
