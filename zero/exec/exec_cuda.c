@@ -21,17 +21,17 @@ static zero_result await_values(zero_ctx *z, zero_unit unit)
     return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;
 }
 
-static zero_result show(zero_ctx *z, zero_unit unit)
+static zero_result cuda_show(zero_ctx *z, zero_unit unit)
 {
     return await_values(z, unit);
 }
 
-static zero_result show_persistent(zero_ctx *z)
+static zero_result cuda_show_persistent(zero_ctx *z)
 {
     return await_values(z, -1);
 }
 
-static zero_result released(zero_ctx *z, zero_unit unit)
+static zero_result cuda_released(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].slot;
@@ -44,7 +44,7 @@ static zero_result released(zero_ctx *z, zero_unit unit)
                : ZERO_OK;
 }
 
-static zero_result join(zero_ctx *z)
+static zero_result cuda_join(zero_ctx *z)
 {
     const struct eng_device *d = z->device;
     struct base_error error = {0};
@@ -53,37 +53,37 @@ static zero_result join(zero_ctx *z)
              : device_await(z, d->handed, "waiting for parameters");
 }
 
-static const void *param(const zero_ctx *z, const struct eng_slice *slice)
+static const void *cuda_param(const zero_ctx *z, const struct eng_slice *slice)
 {
     const void *gathered = eng_gathered(z, slice);
     return gathered || !z->fatal ? gathered : z->memory.slots; // large enough for any unit
 }
 
-static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
+static const void *cuda_dummy_param(zero_ctx *z, const struct eng_slice *slice)
 {
-    return param(z, slice);
+    return cuda_param(z, slice);
 }
 
 /* ------------------------------------------------------------------ gradients */
 
-static unsigned char *grads(const zero_ctx *z)
+static unsigned char *cuda_grads(const zero_ctx *z)
 {
     return z->memory.grads;
 }
 
-static void *dummy_grad(zero_ctx *z)
+static void *cuda_dummy_grad(zero_ctx *z)
 {
     return z->memory.grads;
 }
 
-static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+static zero_result cuda_grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
 {
     *ready = -1;
     eng_grad_slot_free(z, unit);
     return device_reduce(z, unit);
 }
 
-static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
+static zero_result cuda_grad_flush(zero_ctx *z, zero_unit *ready)
 {
     (void)z;
     *ready = -1;
@@ -93,7 +93,7 @@ static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
 /* ------------------------------------------------------------------ metrics */
 
 /** Of a step the host keeps values until its decision is known. */
-static zero_result metric_fetch(zero_ctx *z, int metric, const float *value)
+static zero_result cuda_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
     return z->evaluation.active ? device_metric_fetch(z, metric, value)
                                 : device_step_value(z, metric, value);
@@ -108,23 +108,23 @@ const struct eng_exec eng_exec_cuda = {
     .leave = device_leave,
     .take_stream = device_take_stream,
     .gathers_take_time = true,
-    .show = show,
+    .show = cuda_show,
     .show_early = eng_no_section_work,
-    .show_persistent = show_persistent,
-    .released = released,
-    .join = join,
+    .show_persistent = cuda_show_persistent,
+    .released = cuda_released,
+    .join = cuda_join,
     .settle = eng_no_work,
     .settle_slot = eng_no_slot_work,
-    .param = param,
-    .dummy_param = dummy_param,
-    .grads = grads,
-    .dummy_grad = dummy_grad,
+    .param = cuda_param,
+    .dummy_param = cuda_dummy_param,
+    .grads = cuda_grads,
+    .dummy_grad = cuda_dummy_grad,
     .grad_open = device_grad_open,
-    .grad_close = grad_close,
-    .grad_flush = grad_flush,
+    .grad_close = cuda_grad_close,
+    .grad_flush = cuda_grad_flush,
     .hashes = device_hashes,
     .metric_set = device_metric_set,
-    .metric_fetch = metric_fetch,
+    .metric_fetch = cuda_metric_fetch,
     .metric_values = device_metric_values,
     .metrics_make = device_metrics_make,
     .metrics_take = device_metrics_take,

@@ -50,7 +50,7 @@ static zero_result show_ahead(zero_ctx *z, size_t s, struct base_error *error)
     return show_section(z, s, z->io[s].version, z->device->up, error);
 }
 
-static zero_result show(zero_ctx *z, zero_unit unit)
+static zero_result cuda_host_show(zero_ctx *z, zero_unit unit)
 {
     struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
@@ -67,7 +67,7 @@ static zero_result show(zero_ctx *z, zero_unit unit)
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
-static zero_result show_persistent(zero_ctx *z)
+static zero_result cuda_host_show_persistent(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
@@ -91,7 +91,7 @@ static zero_result show_persistent(zero_ctx *z)
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
-static zero_result show_early(zero_ctx *z, size_t section)
+static zero_result cuda_host_show_early(zero_ctx *z, size_t section)
 {
     struct base_error error = {0};
     if (z->placement.sections[section].residence == ENG_SHARDED)
@@ -102,7 +102,7 @@ static zero_result show_early(zero_ctx *z, size_t section)
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
-static zero_result settle(zero_ctx *z)
+static zero_result cuda_host_settle(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
     for (size_t u = 0; !r && u < z->layout.unit_count; u++)
@@ -110,36 +110,37 @@ static zero_result settle(zero_ctx *z)
     return r;
 }
 
-static zero_result settle_slot(zero_ctx *z, int slot)
+static zero_result cuda_host_settle_slot(zero_ctx *z, int slot)
 {
     return device_await(z, z->device->copied[slot], "waiting for parameters");
 }
 
-static const void *param(const zero_ctx *z, const struct eng_slice *slice)
+static const void *cuda_host_param(const zero_ctx *z, const struct eng_slice *slice)
 {
     const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
     return z->device->params + z->device->sections[slice->section] +
            slice->granule * ENG_GRANULE * size;
 }
 
-static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
+static const void *cuda_host_dummy_param(zero_ctx *z, const struct eng_slice *slice)
 {
-    return param(z, slice); // every unit has memory of its own
+    return cuda_host_param(z, slice); // every unit has memory of its own
 }
 
 /* ------------------------------------------------------------------ gradients */
 
-static unsigned char *grads(const zero_ctx *z)
+static unsigned char *cuda_host_grads(const zero_ctx *z)
 {
     return z->device->grads;
 }
 
-static void *dummy_grad(zero_ctx *z)
+static void *cuda_host_dummy_grad(zero_ctx *z)
 {
     return z->device->grads;
 }
 
-static zero_result grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening)
+static zero_result cuda_host_grad_open(zero_ctx *z, zero_unit unit,
+                                       const struct eng_grad_opening *opening)
 {
     const struct eng_device *d = z->device;
     const int slot = z->units[unit].grad_slot;
@@ -223,7 +224,7 @@ static bool is_copied(const zero_ctx *z)
 
 /** The gradient before is sent while this one is copied, which updates it in a fused step: so ranks
  * start reductions at the same places, whenever copies are done. */
-static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+static zero_result cuda_host_grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
 {
     *ready = -1;
     if (!is_copied(z)) {
@@ -234,7 +235,7 @@ static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
     return r ? r : await_before(z, unit, ready);
 }
 
-static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
+static zero_result cuda_host_grad_flush(zero_ctx *z, zero_unit *ready)
 {
     return await_before(z, -1, ready);
 }
@@ -248,20 +249,20 @@ const struct eng_exec eng_exec_cuda_host = {
     .leave = device_leave,
     .take_stream = device_take_stream,
     .gathers_take_time = true,
-    .show = show,
-    .show_early = show_early,
-    .show_persistent = show_persistent,
+    .show = cuda_host_show,
+    .show_early = cuda_host_show_early,
+    .show_persistent = cuda_host_show_persistent,
     .released = device_released,
     .join = eng_no_work,
-    .settle = settle,
-    .settle_slot = settle_slot,
-    .param = param,
-    .dummy_param = dummy_param,
-    .grads = grads,
-    .dummy_grad = dummy_grad,
-    .grad_open = grad_open,
-    .grad_close = grad_close,
-    .grad_flush = grad_flush,
+    .settle = cuda_host_settle,
+    .settle_slot = cuda_host_settle_slot,
+    .param = cuda_host_param,
+    .dummy_param = cuda_host_dummy_param,
+    .grads = cuda_host_grads,
+    .dummy_grad = cuda_host_dummy_grad,
+    .grad_open = cuda_host_grad_open,
+    .grad_close = cuda_host_grad_close,
+    .grad_flush = cuda_host_grad_flush,
     .hashes = eng_no_hashes,
     .metric_set = eng_no_metric,
     .metric_fetch = device_metric_fetch,

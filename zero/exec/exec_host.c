@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------ calls */
 
-static zero_result take_stream(zero_ctx *z, zero_stream stream)
+static zero_result host_take_stream(zero_ctx *z, zero_stream stream)
 {
     return stream ? eng_fail(z, ZERO_E_INVALID,
                              "stream %p given, but the device is the CPU: pass NULL", stream)
@@ -23,14 +23,14 @@ static zero_result take_stream(zero_ctx *z, zero_stream stream)
 
 /* ------------------------------------------------------------------ working copies */
 
-static zero_result show(zero_ctx *z, zero_unit unit)
+static zero_result host_show(zero_ctx *z, zero_unit unit)
 {
     eng_borrow_unit(z, unit);
     return ZERO_OK;
 }
 
 /** What is readable without a gather is so in the caller's memory, too. */
-static zero_result show_persistent(zero_ctx *z)
+static zero_result host_show_persistent(zero_ctx *z)
 {
     for (size_t s = 0; s < z->layout.section_count; s++)
         if (z->layout.sections[s].persistent)
@@ -38,12 +38,12 @@ static zero_result show_persistent(zero_ctx *z)
     return ZERO_OK;
 }
 
-static const void *param(const zero_ctx *z, const struct eng_slice *slice)
+static const void *host_param(const zero_ctx *z, const struct eng_slice *slice)
 {
     return eng_gathered(z, slice);
 }
 
-static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
+static const void *host_dummy_param(zero_ctx *z, const struct eng_slice *slice)
 {
     (void)slice;
     return eng_nowhere(z);
@@ -51,7 +51,7 @@ static const void *dummy_param(zero_ctx *z, const struct eng_slice *slice)
 
 /* ------------------------------------------------------------------ gradients */
 
-static unsigned char *grads(const zero_ctx *z)
+static unsigned char *host_grads(const zero_ctx *z)
 {
     return z->memory.grads;
 }
@@ -59,7 +59,8 @@ static unsigned char *grads(const zero_ctx *z)
 /** Zeroes a slot but for what is overwritten. Padding, which is in every sum, no program writes:
  * where the slot had this unit's gradient before it is zero, and may be in a peer's cache. A step
  * that is not finite casts doubt on that. */
-static zero_result grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening)
+static zero_result host_grad_open(zero_ctx *z, zero_unit unit,
+                                  const struct eng_grad_opening *opening)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     unsigned char *buffer = z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset;
@@ -80,7 +81,7 @@ static zero_result grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_
     return ZERO_OK;
 }
 
-static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+static zero_result host_grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
 {
     eng_grad_slot_free(z, unit);
     if (z->config.local && !eng_verifying(z))
@@ -89,7 +90,7 @@ static zero_result grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
     return ZERO_OK;
 }
 
-static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
+static zero_result host_grad_flush(zero_ctx *z, zero_unit *ready)
 {
     (void)z;
     *ready = -1;
@@ -98,7 +99,7 @@ static zero_result grad_flush(zero_ctx *z, zero_unit *ready)
 
 /* ------------------------------------------------------------------ metrics */
 
-static zero_result metric_fetch(zero_ctx *z, int metric, const float *value)
+static zero_result host_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
     z->on_step->value(z, metric, (double)*value);
     return ZERO_OK;
@@ -142,25 +143,25 @@ const struct eng_exec eng_exec_host = {
     .close = eng_no_notice,
     .enter = eng_no_work,
     .leave = eng_no_notice,
-    .take_stream = take_stream,
+    .take_stream = host_take_stream,
     .gathers_take_time = false,
-    .show = show,
+    .show = host_show,
     .show_early = eng_no_section_work,
-    .show_persistent = show_persistent,
+    .show_persistent = host_show_persistent,
     .released = eng_no_unit_work,
     .join = eng_no_work,
     .settle = eng_no_work,
     .settle_slot = eng_no_slot_work,
-    .param = param,
-    .dummy_param = dummy_param,
-    .grads = grads,
+    .param = host_param,
+    .dummy_param = host_dummy_param,
+    .grads = host_grads,
     .dummy_grad = eng_nowhere,
-    .grad_open = grad_open,
-    .grad_close = grad_close,
-    .grad_flush = grad_flush,
+    .grad_open = host_grad_open,
+    .grad_close = host_grad_close,
+    .grad_flush = host_grad_flush,
     .hashes = eng_no_hashes,
     .metric_set = eng_no_metric,
-    .metric_fetch = metric_fetch,
+    .metric_fetch = host_metric_fetch,
     .metric_values = eng_no_work,
     .metrics_make = eng_no_metrics,
     .metrics_take = eng_no_metrics_take,

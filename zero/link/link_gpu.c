@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------ life */
 
-static zero_result open_peers(zero_ctx *z, struct base_error *error)
+static zero_result gpu_open_peers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -46,7 +46,7 @@ static zero_result open_peers(zero_ctx *z, struct base_error *error)
     return gcomm_open(&state->peers, &config, error);
 }
 
-static bool close_peers(zero_ctx *z)
+static bool gpu_close_peers(zero_ctx *z)
 {
     struct device_state *state = z->device->state;
     const bool ended = gcomm_close(state->peers);
@@ -212,7 +212,7 @@ static zero_result reduce_local(zero_ctx *z, zero_unit unit, unsigned char *grad
     return r;
 }
 
-static zero_result after_decision(zero_ctx *z, struct base_error *error)
+static zero_result gpu_after_decision(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     return d->state->peers ? told(z, gcomm_after(d->state->peers, d->own), error) : ZERO_OK;
@@ -220,7 +220,7 @@ static zero_result after_decision(zero_ctx *z, struct base_error *error)
 
 /* ------------------------------------------------------------------ verdict */
 
-static zero_result exchange_stats(zero_ctx *z, struct base_error *error)
+static zero_result gpu_exchange_stats(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -237,7 +237,7 @@ static zero_result exchange_stats(zero_ctx *z, struct base_error *error)
     return r ? r : d->ops->zero(device_piece(d, DEVICE_BALLOT), bytes, d->own, error);
 }
 
-static zero_result share_sums(zero_ctx *z, struct base_error *error)
+static zero_result gpu_share_sums(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -269,7 +269,7 @@ static struct gcomm_gathered gathered_section(const zero_ctx *z, size_t section,
     };
 }
 
-static zero_result publish(zero_ctx *z, size_t section)
+static zero_result gpu_publish(zero_ctx *z, size_t section)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -295,7 +295,7 @@ static zero_result publish(zero_ctx *z, size_t section)
     return ZERO_OK;
 }
 
-static zero_result gather(zero_ctx *z, zero_unit unit, int slot)
+static zero_result gpu_gather(zero_ctx *z, zero_unit unit, int slot)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
@@ -331,7 +331,7 @@ static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error
     return told(z, gcomm_before(state->peers, state->published[section], z->device->stream), error);
 }
 
-static zero_result await_all(const zero_ctx *z, struct base_error *error)
+static zero_result gpu_await_all(const zero_ctx *z, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
     if (!state->peers)
@@ -361,20 +361,20 @@ static zero_result await_persistent(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-static zero_result await_values(zero_ctx *z, zero_unit unit, struct base_error *error)
+static zero_result gpu_await_values(zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     return unit < 0 ? await_persistent(z, error) : await_unit(z, unit, error);
 }
 
-static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                          struct base_error *error)
+static zero_result gpu_reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
 {
     return z->config.local ? reduce_local(z, unit, gradient, error)
                            : reduce_canonical(z, unit, gradient, error);
 }
 
 /** The executor shares sums before the update. */
-static zero_result fetch_sums(zero_ctx *z)
+static zero_result gpu_fetch_sums(zero_ctx *z)
 {
     (void)z;
     return ZERO_OK;
@@ -383,15 +383,15 @@ static zero_result fetch_sums(zero_ctx *z)
 const struct eng_link eng_link_gpu = {
     .size = sizeof(struct eng_link),
     .name = "gpu",
-    .gather = gather,
-    .publish = publish,
-    .fetch_sums = fetch_sums,
-    .open = open_peers,
-    .close = close_peers,
-    .reduce = reduce,
-    .after_decision = after_decision,
-    .exchange_stats = exchange_stats,
-    .share_sums = share_sums,
-    .await_values = await_values,
-    .await_all = await_all,
+    .gather = gpu_gather,
+    .publish = gpu_publish,
+    .fetch_sums = gpu_fetch_sums,
+    .open = gpu_open_peers,
+    .close = gpu_close_peers,
+    .reduce = gpu_reduce,
+    .after_decision = gpu_after_decision,
+    .exchange_stats = gpu_exchange_stats,
+    .share_sums = gpu_share_sums,
+    .await_values = gpu_await_values,
+    .await_all = gpu_await_all,
 };

@@ -6,7 +6,7 @@
 #include "zero/link/bucket_gather.h"
 #include "zero/store/host_memory.h"
 
-static zero_result gather(zero_ctx *z, zero_unit unit, int slot)
+static zero_result comm_gather(zero_ctx *z, zero_unit unit, int slot)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
@@ -17,7 +17,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit, int slot)
     return r;
 }
 
-static zero_result publish(zero_ctx *z, size_t section)
+static zero_result comm_publish(zero_ctx *z, size_t section)
 {
     unsigned char *recv = NULL;
     switch (z->placement.sections[section].residence) {
@@ -34,7 +34,7 @@ static zero_result publish(zero_ctx *z, size_t section)
     return eng_section_gather(z, section, recv);
 }
 
-static zero_result fetch_sums(zero_ctx *z)
+static zero_result comm_fetch_sums(zero_ctx *z)
 {
     if (!z->publication.all_sums || z->config.grads_nvme)
         return ZERO_OK;
@@ -59,9 +59,9 @@ static zero_result fetch_sums(zero_ctx *z)
 const struct eng_link eng_link_host = {
     .size = sizeof(struct eng_link),
     .name = "host",
-    .gather = gather,
-    .publish = publish,
-    .fetch_sums = fetch_sums,
+    .gather = comm_gather,
+    .publish = comm_publish,
+    .fetch_sums = comm_fetch_sums,
 };
 
 void eng_link_choose(zero_ctx *z)
