@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 #define BASE_EXACT_SUM_LIMBS 67
+/** The exponent of the smallest double. */
+#define BASE_EXACT_SUM_LOWEST (-1074)
 
 /** The sum of limb[i] * 2^(32*i - 1074). All zero is 0; no pointers: may be sent to other ranks. */
 struct base_exact_sum {

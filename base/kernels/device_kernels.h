@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/exact_sum.h"
 #include "base/kernels/kernels.h"
-#include "base/kernels/scale.h"
+#include "base/kernels/decide.h"
 
 /** The most elements of a run. */
 #define ENG_DEVICE_RUN (16 * ENG_GRANULE)

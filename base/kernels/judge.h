@@ -5,37 +5,16 @@
 #ifndef BASE_KERNELS_JUDGE_H
 #define BASE_KERNELS_JUDGE_H
 
-/** What base_exact_sum_round() gives for the sum of all ballots, whose limbs are not negative. */
+/** The sum of all ballots' squares, rounded once. */
 INLINE double rounded_sum(const struct eng_device_judgement *j)
 {
-    enum { LIMBS = BASE_EXACT_SUM_LIMBS, DROP = 11 };
-    uint64_t digit[LIMBS], carry = 0;
-    int top = -1;
-    for (int i = 0; i < LIMBS; i++) {
-        digit[i] = carry;
+    struct base_exact_sum sum;
+    for (int i = 0; i < BASE_EXACT_SUM_LIMBS; i++) {
+        sum.limb[i] = 0;
         for (size_t r = 0; r < j->ranks; r++)
-            digit[i] += (uint64_t)j->ballots[r].limbs[i];
-        carry = i < LIMBS - 1 ? digit[i] >> 32 : 0;
-        digit[i] = i < LIMBS - 1 ? digit[i] & 0xffffffff : digit[i];
-        top = digit[i] ? i : top;
+            sum.limb[i] += j->ballots[r].limbs[i];
     }
-    if (top < 0)
-        return 0;
-    // The leading 64 bits, and whether there is anything below.
-    const int room = __clzll((long long)digit[top]);
-    uint64_t leading = digit[top] << room, below = 0;
-    int next = top - 1;
-    for (int i = 0; i < 2; i++, next--)
-        below = below << 32 | (next >= 0 ? digit[next] : 0);
-    leading |= room > 0 ? below >> (64 - room) : 0;
-    bool cut = below << room != 0;
-    for (; next >= 0; next--)
-        cut = cut || digit[next] != 0;
-    uint64_t kept = leading >> DROP;
-    const uint64_t rest = leading & ((1u << DROP) - 1), tie = 1u << (DROP - 1);
-    if (rest > tie || (rest == tie && (cut || (kept & 1))))
-        kept++;
-    return ldexp((double)kept, 32 * top - 1074 - room + DROP);
+    return base_exact_round(&sum);
 }
 
 INLINE bool all_finite(const struct eng_device_judgement *j)
@@ -44,14 +23,6 @@ INLINE bool all_finite(const struct eng_device_judgement *j)
         if (j->ballots[r].overflow)
             return false;
     return true;
-}
-
-/** A step that is not finite: skipped, or the last one. */
-INLINE void count_skip(struct eng_device_course *course)
-{
-    course->skips++;
-    if (course->skips > course->skip_limit || !eng_scale_overflow(&course->scale))
-        course->halted = 1;
 }
 
 /** What all threads carry out. */
@@ -64,16 +35,15 @@ struct decision {
 INLINE void decide(const struct eng_device_judgement *j, struct decision *decision)
 {
     struct eng_device_course course = j->known ? j->given : *j->course;
-    const double scale = __ddiv_rn(j->scale, course.scale.value);
-    double norm = __longlong_as_double(0x7ff8000000000000), clip = 1;
+    const double scale = j->scale / course.scale.value;
+    double norm = __longlong_as_double(0x7ff8000000000000);
     if (all_finite(j))
-        norm = __dmul_rn(__dsqrt_rn(rounded_sum(j)), fabs(scale));
-    bool finite = norm <= 0x1.fffffffffffffp1023;
-    if ((finite || j->fused) && j->max_norm > 0)
-        clip = __ddiv_rn(j->max_norm, __dadd_rn(norm, 1e-6));
-    finite = j->fused || (finite && eng_gradient_fits(norm, clip < 1 ? clip : 1, j->most));
+        norm = eng_step_norm(rounded_sum(j), scale);
+    const double clip = eng_clip(norm, j->max_norm);
+    const bool finite =
+        j->fused || (eng_norm_finite(norm) && eng_gradient_fits(norm, clip, j->most));
     decision->which = course.updates + 1 - j->first_update;
-    decision->gradient_scale = __double2float_rn(__dmul_rn(scale, clip < 1 ? clip : 1));
+    decision->gradient_scale = (float)(scale * clip);
     decision->updates = finite && !course.halted;
     *j->gate = decision->updates;
     if (j->fused)
@@ -83,7 +53,8 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
         course.skips = 0;
         eng_scale_clean(&course.scale);
     } else if (!course.halted) {
-        count_skip(&course);
+        course.skips++;
+        course.halted = eng_skip_step(&course.scale, course.skips, course.skip_limit) != ENG_SKIP;
     }
     *j->course = course;
     j->record->norm = norm;

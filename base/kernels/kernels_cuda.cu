@@ -2,7 +2,6 @@
 // by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
 // one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
 #define INLINE static __device__ __forceinline__
-#define ENG_SCALE_INLINE INLINE
 
 #include "base/kernels/kernels_cuda.h"
 
@@ -544,17 +543,10 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 /** Adds a value to the limbs of an exact sum, without carrying: base/exact_sum.h. */
 INLINE void add_exactly(unsigned long long *limbs, double value)
 {
-    const uint64_t bits = (uint64_t)__double_as_longlong(value);
-    const unsigned exponent = (unsigned)(bits >> 52) & 0x7ff;
-    const uint64_t fraction = bits & 0xfffffffffffff;
-    const uint64_t mantissa = exponent > 0 ? fraction | 0x10000000000000 : fraction;
-    const unsigned position = exponent > 0 ? exponent - 1 : 0;
-    const unsigned first = position / 32, shift = position % 32;
-    const uint64_t low = (mantissa & 0xffffffff) << shift, high = (mantissa >> 32) << shift;
-    const uint64_t middle = (low >> 32) + (high & 0xffffffff);
-    atomicAdd(&limbs[first], (unsigned long long)(low & 0xffffffff));
-    atomicAdd(&limbs[first + 1], (unsigned long long)(middle & 0xffffffff));
-    atomicAdd(&limbs[first + 2], (unsigned long long)((high >> 32) + (middle >> 32)));
+    const struct base_exact_addend addend =
+        base_exact_split((uint64_t)__double_as_longlong(value));
+    for (int i = 0; i < 3; i++)
+        atomicAdd(&limbs[addend.first + i], (unsigned long long)addend.digit[i]);
 }
 
 /** Every block adds a part of them up by itself first. */

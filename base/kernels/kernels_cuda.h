@@ -6,7 +6,7 @@
 #ifndef BASE_KERNELS_KERNELS_CUDA_H
 #define BASE_KERNELS_KERNELS_CUDA_H
 
-#include "base/exact_sum.h"
+#include "base/exact_digits.h"
 #include "base/kernels/device_kernels.h"
 #include "base/kernels/kernel_tables.h"
 

@@ -62,31 +62,6 @@ static double __dadd_rn(double a, double b)
     return a + b;
 }
 
-static double __dmul_rn(double a, double b)
-{
-    return a * b;
-}
-
-static double __ddiv_rn(double a, double b)
-{
-    return a / b;
-}
-
-static double __dsqrt_rn(double x)
-{
-    return sqrt(x);
-}
-
-static float __double2float_rn(double x)
-{
-    return (float)x;
-}
-
-static int __clzll(long long x)
-{
-    return __builtin_clzll((unsigned long long)x);
-}
-
 template <typename To, typename From> static To same_bits(From from)
 {
     To to;

@@ -1,5 +1,5 @@
 // The loss scale by itself: what clean steps and overflows make of it.
-#include "base/kernels/scale.h"
+#include "base/kernels/decide.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -382,3 +382,10 @@ bool eng_config_may_leave_blocks(const struct eng_config *config)
         most.micro_batches = ENG_MAX_MICRO_BATCHES;
     return eng_config_leaves_blocks(&most);
 }
+
+uint64_t eng_skip_limit(const struct eng_config *config)
+{
+    if (config->nonfinite == ZERO_NONFINITE_ERROR)
+        return 0;
+    return config->skip_limit > 0 ? (uint64_t)config->skip_limit : UINT64_MAX;
+}

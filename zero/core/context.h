@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/exact_sum.h"
-#include "base/kernels/scale.h"
+#include "base/kernels/decide.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "checkpoint/manifest/manifest.h"

@@ -119,14 +119,11 @@ static zero_result prepare(const zero_ctx *z, struct base_error *error)
 
 static struct eng_device_course course_of(const zero_ctx *z)
 {
-    const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
     return (struct eng_device_course){
         .scale = z->stepping.scale,
         .updates = z->updates,
         .skips = z->stepping.result.skips,
-        .skip_limit = !skips                     ? 0
-                      : z->config.skip_limit > 0 ? (uint64_t)z->config.skip_limit
-                                                 : UINT64_MAX,
+        .skip_limit = eng_skip_limit(&z->config),
     };
 }
 

@@ -92,16 +92,18 @@ zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
 {
     char text[448];
     const unsigned long long step = z->stepping.result.step;
+    const double before = z->stepping.scale.value;
+    const enum eng_skip skip =
+        eng_skip_step(&z->stepping.scale, z->stepping.result.skips, eng_skip_limit(&z->config));
     describe(z, text, sizeof text);
-    if (z->config.nonfinite == ZERO_NONFINITE_ERROR)
+    if (skip == ENG_SKIP_TOO_MANY && z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
                                fused ? "; a part of the fused update is made" : "");
-    if (z->config.skip_limit > 0 && z->stepping.result.skips > (uint64_t)z->config.skip_limit)
+    if (skip == ENG_SKIP_TOO_MANY)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,
                                z->config.skip_limit, text);
-    const double before = z->stepping.scale.value;
-    if (!eng_scale_overflow(&z->stepping.scale))
+    if (skip == ENG_SKIP_AT_FLOOR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, with the loss scale at loss_scale_min=%g: %s", step,
                                before, text);

@@ -183,9 +183,8 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
     }
     if (verdict->bad.micro != UINT64_MAX)
         verdict->finite = false;
-    verdict->norm = verdict->finite ? sqrt(base_exact_sum_round(&squares)) * fabs(scale) : NAN;
-    if (!isfinite(verdict->norm))
-        verdict->finite = false;
+    verdict->norm = verdict->finite ? eng_step_norm(base_exact_sum_round(&squares), scale) : NAN;
+    verdict->finite = eng_norm_finite(verdict->norm);
 }
 
 /** What ranks have said beside the verdict itself. */
