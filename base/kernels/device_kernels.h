@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/exact_sum.h"
-#include "base/kernels/kernels.h"
 #include "base/kernels/decide.h"
+#include "base/kernels/kernels.h"
 
 /** The most elements of a run. */
 #define ENG_DEVICE_RUN (16 * ENG_GRANULE)

@@ -1,84 +1,9 @@
-// The kernels of device_kernels.h on NVIDIA's GPUs. Memory-bound: every element is read and written once,
-// by accesses of 16 bytes (8 of what has 16 bits) side by side. Operations on floats are asked for
-// one by one, so that the compiler cannot fuse them, and round to nearest with denormals.
-#define INLINE static __device__ __forceinline__
-
+// The kernels of device_kernels.h on NVIDIA's GPUs. Memory-bound: every element is read and written
+// once, by accesses of 16 bytes (8 of what has 16 bits) side by side.
 #include "base/kernels/kernels_cuda.h"
+#include "base/kernels/vector_cuda.h"
 
-#include <cuda_fp16.h>
-
-typedef float vector;
-typedef uint32_t words;
-
-/* ------------------------------------------------------------------ floats */
-
-INLINE vector mul(vector a, vector b)
-{
-    return __fmul_rn(a, b);
-}
-
-INLINE vector madd(vector a, vector b, vector c)
-{
-    return __fmaf_rn(a, b, c);
-}
-
-INLINE vector nmadd(vector a, vector b, vector c)
-{
-    return __fmaf_rn(-a, b, c);
-}
-
-INLINE vector add(vector a, vector b)
-{
-    return __fadd_rn(a, b);
-}
-
-INLINE vector quotient(vector a, vector b)
-{
-    return __fdiv_rn(a, b);
-}
-
-INLINE vector root(vector x)
-{
-    return __fsqrt_rn(x);
-}
-
-INLINE vector sign(vector x)
-{
-    return x < 0 || x > 0 ? copysignf(1.0f, x) : x;
-}
-
-INLINE words bits_of(vector x)
-{
-    return __float_as_uint(x);
-}
-
-INLINE vector float_of(words x)
-{
-    return __uint_as_float(x);
-}
-
-INLINE vector canonical(vector x)
-{
-    return (bits_of(x) & 0x7fffffff) > 0x7f800000 ? float_of(ENG_NAN_F32) : x;
-}
-
-INLINE bool is_finite(vector x)
-{
-    return (bits_of(x) & 0x7f800000) != 0x7f800000;
-}
-
-#include "base/kernels/one.h"
-
-INLINE uint16_t f16_of(vector x)
-{
-    const bool is_nan = (bits_of(x) & 0x7fffffff) > 0x7f800000;
-    return is_nan ? ENG_NAN_F16 : __half_as_ushort(__float2half_rn(x));
-}
-
-INLINE vector from_f16(uint16_t x)
-{
-    return __half2float(__ushort_as_half(x));
-}
+#include "base/kernels/rules.h"
 
 /* ------------------------------------------------------------------ four elements of a thread */
 
@@ -543,8 +468,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 /** Adds a value to the limbs of an exact sum, without carrying: base/exact_sum.h. */
 INLINE void add_exactly(unsigned long long *limbs, double value)
 {
-    const struct base_exact_addend addend =
-        base_exact_split((uint64_t)__double_as_longlong(value));
+    const struct base_exact_addend addend = base_exact_split((uint64_t)__double_as_longlong(value));
     for (int i = 0; i < 3; i++)
         atomicAdd(&limbs[addend.first + i], (unsigned long long)addend.digit[i]);
 }

@@ -1,6 +1,6 @@
 /**
  * base/kernels/one.h: vectors of one element, for files whose `vector` is a float and whose `words`
- * is a uint32_t: the definition (kernels_ref.c) and the threads of a GPU (kernels_cuda.cu), which
+ * is a uint32_t: the definition (vector_ref.h) and the threads of a GPU (vector_cuda.h), which
  * include it behind their operations on floats. C, and C++ too.
  */
 #ifndef BASE_KERNELS_ONE_H
@@ -16,31 +16,6 @@ INLINE words word(uint32_t x)
 INLINE words lanes(void)
 {
     return 0;
-}
-
-INLINE words sum(words a, words b)
-{
-    return a + b;
-}
-
-INLINE words difference(words a, words b)
-{
-    return a - b;
-}
-
-INLINE words both(words a, words b)
-{
-    return a & b;
-}
-
-INLINE words either(words a, words b)
-{
-    return a | b;
-}
-
-INLINE words odd(words a, words b)
-{
-    return a ^ b;
 }
 
 INLINE words right(words x, int bits)
@@ -80,7 +55,7 @@ INLINE void multiply(words x, uint32_t constant, words *high, words *low)
     *low = (words)product;
 }
 
-#include "base/kernels/rules.h"
+#include "base/kernels/rounding.h"
 
 /* ------------------------------------------------------------------ rounding by itself */
 
@@ -93,7 +68,7 @@ INLINE words rounded_bf16(uint64_t key, uint64_t element, words x)
     return stochastic_bf16(x, turn % 2 ? random[turn / 2] >> 16 : random[turn / 2] & 0xffff);
 }
 
-/** The same as round_f16() does. */
+/** The bits of element `element`, rounded as round_f16() of kernels.h does. */
 INLINE words rounded_f16(uint64_t key, uint64_t element, words x)
 {
     words random[4];

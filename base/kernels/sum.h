@@ -115,7 +115,7 @@ static inline size_t coll_sum_head(const void *to, size_t n, size_t element_byte
     return head < n ? head : n;
 }
 
-/** The same for the first of the other places that a pass leaves its result at. */
+/** coll_sum_head() of the first of the other places that a pass leaves its result at. */
 static inline size_t coll_sum_also_head(const struct coll_pass *pass, size_t accumulator_bytes)
 {
     const size_t bytes =

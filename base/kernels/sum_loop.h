@@ -1,14 +1,7 @@
 /**
- * base/kernels/sum_loop.h: the loop over a pass in blocks of vectors, and the functions of the
- * table, for the file of an instruction set, which includes it behind what it defines for each
- * dtype:
- *
- *     vector, VECTORS                    elements of an accumulator; vectors of a block
- *     load_line, store_line, stream_line a vector of the sum, aligned
- *     load_T                             a source's elements, widened
- *     add_T, least_T, greatest_T         of the accumulator's dtype; so are
- *     not_finite_T, nan_T, never         whether one of a block's vectors has such a value
- *     spread_wide4, _wide8, _bf16, _f16  where a pass says that its result goes as well
+ * base/kernels/sum_loop.h: the loop over a pass in blocks of packets, and the table of sums, for
+ * the file of an instruction set. The file includes the vectors (vector_ref.h says what they are)
+ * and defines TABLE, the table's name, before.
  *
  * What is not a whole block, and a block with a value that is not finite, is left to the definition
  * (sum_ref.c): if every sum is finite every source is.
@@ -16,78 +9,109 @@
 #ifndef BASE_KERNELS_SUM_LOOP_H
 #define BASE_KERNELS_SUM_LOOP_H
 
-typedef vector (*combine_fn)(vector value, vector next);
-typedef bool (*special_fn)(const vector *values);
+#include "base/kernels/sum_numbers.h"
+
+#include <string.h>
+
+/** Packets of a block, which is two cache lines. */
+enum { VECTORS = 2 * COLL_SUM_LINE / sizeof(packet) };
+
+/* ------------------------------------------------------------------ more places */
+
+// There is no NaN among these: blocks that have one are left to the definition.
+
+INLINE void put(void *to, packet value, enum coll_sum_to where)
+{
+    if (where == COLL_SUM_MEMORY && (uintptr_t)to % sizeof value == 0)
+        stream_packet(to, value);
+    else
+        store_packet(to, value, sizeof(uint32_t));
+}
+
+INLINE packet narrowed(zero_dtype dtype, packet low, packet high)
+{
+    if (dtype == ZERO_F16)
+        return joined(f16_of_number(floats_in(low)), f16_of_number(floats_in(high)));
+    return packed(right(nearest_bf16(bits_of(floats_in(low))), 16),
+                  right(nearest_bf16(bits_of(floats_in(high))), 16));
+}
 
 /** Leaves a block, of the elements i .., where a pass says that it goes as well. */
-typedef void (*spread_fn)(const struct coll_pass *pass, size_t i, const vector *values);
-
-/** What there is to know of a dtype. */
-struct arithmetic {
-    size_t bytes;        /**< of an accumulator's element, */
-    size_t source_bytes; /**< and of a source's */
-    vector (*load)(const void *source, size_t i);
-    combine_fn add, least, greatest;
-    special_fn not_finite; /**< whether one of VECTORS vectors has such a value */
-    special_fn nan;
-    spread_fn spread;
-};
-
-static const struct arithmetic of_f32 = {
-    4, 4, load_f32, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_wide4};
-static const struct arithmetic of_bf16 = {
-    4, 2, load_bf16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_bf16};
-static const struct arithmetic of_f16 = {
-    4, 2, load_f16, add_f32, least_f32, greatest_f32, not_finite_f32, nan_f32, spread_f16};
-static const struct arithmetic of_f64 = {
-    8, 8, load_f64, add_f64, least_f64, greatest_f64, not_finite_f64, nan_f64, spread_wide8};
-static const struct arithmetic of_i32 = {
-    4, 4, load_i32, add_i32, least_i32, greatest_i32, never, never, spread_wide4};
-static const struct arithmetic of_i64 = {
-    8, 8, load_i64, add_i64, least_i64, greatest_i64, never, never, spread_wide8};
-
-/** Computes a block: the elements `at` .. of the sources, and what is in sum. */
-INLINE void compute(const struct arithmetic *of, combine_fn combine, const vector *sum, bool store,
-                    const void *const *sources, int count, size_t at, vector *values)
+INLINE void leave_wide(const struct coll_pass *pass, size_t bytes, size_t i, const packet *values)
 {
-    const size_t lanes = sizeof(vector) / of->bytes;
-#pragma GCC unroll 8
-    for (size_t j = 0; j < VECTORS; j++)
-        values[j] = of->load(sources[0], at + j * lanes);
-    if (!store) {
-#pragma GCC unroll 8
+    for (int k = 0; k < pass->also_count; k++) {
+        unsigned char *to = (unsigned char *)pass->also[k] + (pass->also_first + i) * bytes;
         for (size_t j = 0; j < VECTORS; j++)
-            values[j] = combine(load_line(sum + j), values[j]);
-    }
-#pragma GCC unroll 8
-    for (int k = 1; k < count; k++) {
-#pragma GCC unroll 8
-        for (size_t j = 0; j < VECTORS; j++)
-            values[j] = combine(values[j], of->load(sources[k], at + j * lanes));
+            put(to + j * sizeof *values, values[j], pass->to);
     }
 }
 
-INLINE void leave(vector *sum, const vector *values, enum coll_sum_to to)
+INLINE void leave_narrow(const struct coll_pass *pass, zero_dtype dtype, size_t i,
+                         const packet *values)
+{
+    for (size_t j = 0; j < VECTORS; j += 2) {
+        const packet two = narrowed(dtype, values[j], values[j + 1]);
+        for (int k = 0; k < pass->also_count; k++)
+            put((uint16_t *)pass->also[k] + pass->also_first + i + j * WIDTH, two, pass->to);
+    }
+}
+
+static void leave_wide4(const struct coll_pass *pass, size_t i, const packet *values)
+{
+    leave_wide(pass, 4, i, values);
+}
+
+static void leave_wide8(const struct coll_pass *pass, size_t i, const packet *values)
+{
+    leave_wide(pass, 8, i, values);
+}
+
+static void leave_bf16(const struct coll_pass *pass, size_t i, const packet *values)
+{
+    leave_narrow(pass, ZERO_BF16, i, values);
+}
+
+static void leave_f16(const struct coll_pass *pass, size_t i, const packet *values)
+{
+    leave_narrow(pass, ZERO_F16, i, values);
+}
+
+INLINE void leave_also(const struct coll_pass *pass, const struct numbers *of, size_t i,
+                       const packet *values)
+{
+    if (of->bytes == 8)
+        leave_wide8(pass, i, values);
+    else if (of->source_bytes == 4 || !pass->narrow)
+        leave_wide4(pass, i, values);
+    else if (of->dtype == ZERO_F16)
+        leave_f16(pass, i, values);
+    else
+        leave_bf16(pass, i, values);
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+INLINE void leave(packet *sum, const packet *values, enum coll_sum_to to)
 {
     if (to == COLL_SUM_MEMORY) {
 #pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++)
-            stream_line(sum + j, values[j]);
+            stream_packet(sum + j, values[j]);
     } else {
 #pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++)
-            store_line(sum + j, values[j]);
+            store_packet(sum + j, values[j], sizeof(uint32_t));
     }
 }
 
 /** Asks for a block's lines of all sources, and of the sum where it is not stored past the caches,
  * long before they are needed. Measured from memory: 0.75 to 0.98 of a plain loop's time, where
  * the hardware's own prefetching reaches 1.00 to 1.06. */
-INLINE void ask_ahead(const struct arithmetic *of, const vector *sum, const void *const *sources,
+INLINE void ask_ahead(const struct numbers *of, const packet *sum, const void *const *sources,
                       int count, size_t at)
 {
     enum { AHEAD = 2048 };
-    const size_t block = VECTORS * sizeof(vector), bytes = block / of->bytes * of->source_bytes;
+    const size_t block = VECTORS * sizeof(packet), bytes = block / of->bytes * of->source_bytes;
 #pragma GCC unroll 8
     for (int k = 0; k < count; k++) {
         const uintptr_t source = (uintptr_t)sources[k] + at * of->source_bytes + AHEAD;
@@ -102,17 +126,18 @@ INLINE void ask_ahead(const struct arithmetic *of, const vector *sum, const void
 
 /** The blocks from i on of sources that are near, as far as their values are finite: a loop that
  * has nothing to decide. Returns where it ends. */
-INLINE size_t near_blocks(const struct arithmetic *of, combine_fn combine, special_fn special,
+INLINE size_t near_blocks(const struct numbers *of, combine_fn combine, mark_fn special,
                           const void *const *sources, int count, const struct coll_pass *pass,
                           size_t i)
 {
-    const size_t block = VECTORS * sizeof(vector) / of->bytes, first = pass->first;
+    const size_t block = VECTORS * sizeof(packet) / of->bytes, first = pass->first;
     unsigned char *base = pass->sum;
-    const bool store = pass->store;
+    const unsigned char *before = pass->store ? NULL : base;
     for (const size_t n = pass->n; n - i >= block; i += block) {
-        vector values[VECTORS], *sum = (vector *)(base + i * of->bytes);
-        compute(of, combine, sum, store, sources, count, first + i, values);
-        if (__builtin_expect(special(values), false))
+        packet values[VECTORS], *sum = (packet *)(base + i * of->bytes);
+        combine_in_order(of->dtype, combine, before, i, of->bytes, sources, count, first + i,
+                         values, VECTORS);
+        if (__builtin_expect(any_marked(values, VECTORS, special), false))
             break;
         leave(sum, values, COLL_SUM_CACHE);
     }
@@ -120,23 +145,22 @@ INLINE size_t near_blocks(const struct arithmetic *of, combine_fn combine, speci
 }
 
 /** What is left to the definition: the elements i .. i+n-1. */
-INLINE bool defined(const struct coll_pass *pass, size_t i, size_t n, const struct arithmetic *of,
-                    coll_sum_fn definition)
+INLINE bool defined(const struct coll_pass *pass, size_t i, size_t n, const struct numbers *of)
 {
     if (n == 0)
         return true;
     const struct coll_pass part = coll_sum_part(pass, i, n, of->bytes);
-    return definition(&part);
+    return coll_sum_ref.sum[of->dtype](&part);
 }
 
 /** count is pass->count; where it is constant the sources' addresses are in registers. */
-INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithmetic *of,
-                   combine_fn combine, special_fn special, coll_sum_fn definition)
+INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers *of,
+                   combine_fn combine, mark_fn special)
 {
-    const size_t block = VECTORS * sizeof(vector) / of->bytes, n = pass->n;
+    const size_t block = VECTORS * sizeof(packet) / of->bytes, n = pass->n;
     size_t i =
         pass->sum ? coll_sum_head(pass->sum, n, of->bytes) : coll_sum_also_head(pass, of->bytes);
-    bool finite = defined(pass, 0, i, of, definition);
+    bool finite = defined(pass, 0, i, of);
     const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
     if (count <= COLL_SUM_UNROLLED) {
 #pragma GCC unroll 8
@@ -144,8 +168,9 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
             few[k] = sources[k];
         sources = few;
     }
-    const bool store = pass->store, far = pass->far;
+    const bool far = pass->far;
     unsigned char *base = pass->sum;
+    const unsigned char *before = pass->store ? NULL : base;
     const enum coll_sum_to to = pass->to;
     const int also_count = pass->also_count;
     const bool past = to == COLL_SUM_MEMORY && also_count == 0;
@@ -156,93 +181,85 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct arithme
             i = near_blocks(of, combine, special, sources, count, pass, i);
         if (n - i < block)
             break;
-        vector values[VECTORS], *sum = base ? (vector *)(base + i * of->bytes) : NULL;
+        packet values[VECTORS], *sum = base ? (packet *)(base + i * of->bytes) : NULL;
         if (far)
             ask_ahead(of, past ? NULL : sum, sources, count, first + i);
-        compute(of, combine, sum, store, sources, count, first + i, values);
-        if (__builtin_expect(special(values), false)) {
-            finite &= defined(pass, i, block, of, definition);
+        combine_in_order(of->dtype, combine, before, i, of->bytes, sources, count, first + i,
+                         values, VECTORS);
+        if (__builtin_expect(any_marked(values, VECTORS, special), false)) {
+            finite &= defined(pass, i, block, of);
             continue;
         }
         if (sum)
             leave(sum, values, past ? COLL_SUM_MEMORY : COLL_SUM_CACHE);
         if (also_count > 0) {
-            vector spread[VECTORS];
+            packet spread[VECTORS];
             memcpy(spread, values, sizeof spread);
-            of->spread(pass, i, spread);
+            leave_also(pass, of, i, spread);
         }
     }
-    return defined(pass, i, n - i, of, definition) && finite;
+    return defined(pass, i, n - i, of) && finite;
 }
 
 /** Sums, with the loop over the sources unrolled; with assertions for two only, because compiling
  * the others takes a sanitizer's build minutes. */
-INLINE bool add(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
+INLINE bool sum_up(const struct coll_pass *pass, const struct numbers *of)
 {
     switch (pass->count) {
     case 2:
-        return blocks(pass, 2, of, of->add, of->not_finite, definition);
+        return blocks(pass, 2, of, of->add, of->not_finite);
 #ifdef NDEBUG
     case 1:
-        return blocks(pass, 1, of, of->add, of->not_finite, definition);
+        return blocks(pass, 1, of, of->add, of->not_finite);
     case 3:
-        return blocks(pass, 3, of, of->add, of->not_finite, definition);
+        return blocks(pass, 3, of, of->add, of->not_finite);
     case 4:
-        return blocks(pass, 4, of, of->add, of->not_finite, definition);
+        return blocks(pass, 4, of, of->add, of->not_finite);
     case 5:
-        return blocks(pass, 5, of, of->add, of->not_finite, definition);
+        return blocks(pass, 5, of, of->add, of->not_finite);
     case 6:
-        return blocks(pass, 6, of, of->add, of->not_finite, definition);
+        return blocks(pass, 6, of, of->add, of->not_finite);
     case 7:
-        return blocks(pass, 7, of, of->add, of->not_finite, definition);
+        return blocks(pass, 7, of, of->add, of->not_finite);
     case 8:
-        return blocks(pass, 8, of, of->add, of->not_finite, definition);
+        return blocks(pass, 8, of, of->add, of->not_finite);
 #endif
     default:
-        return blocks(pass, pass->count, of, of->add, of->not_finite, definition);
+        return blocks(pass, pass->count, of, of->add, of->not_finite);
     }
 }
 
-INLINE bool run(const struct coll_pass *pass, const struct arithmetic *of, coll_sum_fn definition)
+INLINE bool sum_pass(const struct coll_pass *pass, const struct numbers *of)
 {
     switch (pass->op) {
     case COLL_MIN:
-        return blocks(pass, pass->count, of, of->least, of->nan, definition);
+        return blocks(pass, pass->count, of, of->least, of->nan);
     case COLL_MAX:
-        return blocks(pass, pass->count, of, of->greatest, of->nan, definition);
+        return blocks(pass, pass->count, of, of->greatest, of->nan);
     default:
-        return add(pass, of, definition);
+        return sum_up(pass, of);
     }
 }
 
-static bool sum_f32(const struct coll_pass *pass)
+static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
 {
-    return run(pass, &of_f32, coll_sum_ref.sum[ZERO_F32]);
+    enum { LINE_PACKETS = COLL_SUM_LINE / sizeof(packet) };
+    unsigned char *out = to;
+    const unsigned char *in = from;
+    size_t i = where == COLL_SUM_MEMORY ? coll_sum_head(to, bytes, 1) : bytes;
+    if (i > 0)
+        memcpy(out, in, i);
+    for (; i + COLL_SUM_LINE <= bytes; i += COLL_SUM_LINE) {
+        packet line[LINE_PACKETS];
+        for (size_t j = 0; j < LINE_PACKETS; j++)
+            line[j] = load_packet(in + i + j * sizeof(packet), sizeof(uint32_t));
+        for (size_t j = 0; j < LINE_PACKETS; j++)
+            stream_packet(out + i + j * sizeof(packet), line[j]);
+    }
+    if (i < bytes)
+        memcpy(out + i, in + i, bytes - i);
 }
 
-static bool sum_bf16(const struct coll_pass *pass)
-{
-    return run(pass, &of_bf16, coll_sum_ref.sum[ZERO_BF16]);
-}
-
-static bool sum_f16(const struct coll_pass *pass)
-{
-    return run(pass, &of_f16, coll_sum_ref.sum[ZERO_F16]);
-}
-
-static bool sum_f64(const struct coll_pass *pass)
-{
-    return run(pass, &of_f64, coll_sum_ref.sum[ZERO_F64]);
-}
-
-static bool sum_i32(const struct coll_pass *pass)
-{
-    return run(pass, &of_i32, coll_sum_ref.sum[ZERO_I32]);
-}
-
-static bool sum_i64(const struct coll_pass *pass)
-{
-    return run(pass, &of_i64, coll_sum_ref.sum[ZERO_I64]);
-}
+#include "base/kernels/sum_table.h"
 
 #endif

@@ -240,7 +240,8 @@ bool eng_config_entry(const struct eng_config *config, int index, struct eng_con
  */
 size_t eng_config_text(const struct eng_config *config, char *text, size_t size);
 
-/** How many steps in a row may be skipped: 0 with the policy `error`, UINT64_MAX without a limit. */
+/** How many steps in a row may be skipped: 0 with the policy `error`, UINT64_MAX without a limit.
+ */
 uint64_t eng_skip_limit(const struct eng_config *config);
 
 #endif

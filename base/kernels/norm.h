@@ -1,0 +1,112 @@
+/**
+ * base/kernels/norm.h: sums of squares of granules, over vectors of any length (vector_ref.h).
+ */
+#ifndef BASE_KERNELS_NORM_H
+#define BASE_KERNELS_NORM_H
+
+#include "base/kernels/ordered.h"
+
+/** What is added up and squared; the first two sources have their addresses in registers. few, if
+ * it is not 0, is how many there are, and nothing is before them. */
+struct addends {
+    const struct eng_contributions *from;
+    zero_dtype dtype;
+    int few;
+    const void *pair[2];
+};
+
+/** Their sum at element i of the run. */
+INLINE vector sum_of(const struct addends *a, size_t i)
+{
+    const struct eng_contributions *from = a->from;
+    const void *one = a->pair[0];
+    if (a->few)
+        return sum_in_order(a->dtype, NULL, 0, one, a->pair, a->few, from->first + i);
+    return sum_in_order(a->dtype, from->before, i, one, from->sources, from->count,
+                        from->first + i);
+}
+
+/** Adds the squares of the sums at i .. i+15 of a granule. */
+INLINE void square_block(const struct addends *a, size_t i, struct squares *lanes)
+{
+#pragma GCC unroll 16
+    for (size_t lane = 0; lane < ENG_SUM_LANES; lane += WIDTH) {
+        if (a->few == 1 && a->dtype == ZERO_F32)
+            load_to_squares(lanes, lane, (const float *)a->pair[0] + a->from->first + i + lane);
+        else
+            add_to_squares(lanes, lane, sum_of(a, i + lane));
+    }
+}
+
+/** The granules at i and at j, side by side: an addition waits for the one before it in the same
+ * granule only. */
+INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i, double *at_j)
+{
+    struct squares one = no_squares(), other = no_squares();
+    for (size_t k = 0; k < ENG_GRANULE; k += ENG_SUM_LANES) {
+        square_block(a, i + k, &one);
+        square_block(a, j + k, &other);
+    }
+    double lane[ENG_SUM_LANES];
+    store_squares(lane, &one);
+    *at_i = eng_add_lanes(lane);
+    store_squares(lane, &other);
+    *at_j = eng_add_lanes(lane);
+}
+
+/** A granule, or what there is of it. */
+INLINE double square_one(const struct addends *a, size_t i, size_t end)
+{
+    struct squares lanes = no_squares();
+    for (; end - i >= ENG_SUM_LANES; i += ENG_SUM_LANES)
+        square_block(a, i, &lanes);
+    double lane[ENG_SUM_LANES];
+    float total[ENG_SUM_LANES];
+    store_squares(lane, &lanes);
+    const size_t done = eng_add_contributions(a->from, i, end - i, total);
+    eng_add_squares(lane, 0, done + (done < end - i), total);
+    return eng_add_lanes(lane);
+}
+
+INLINE void square_sums(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+                        int few, double *squares)
+{
+    const struct eng_contributions parts = *from;
+    const struct addends a = {&parts, dtype, few, {from->sources[0], from->sources[few > 1]}};
+    // One of the two goes through the first half and the other one through the second: what either
+    // asks for ahead is its own next.
+    const size_t half = elements / ENG_GRANULE / 2;
+    for (size_t k = 0; k < half; k++)
+        square_two(&a, k * ENG_GRANULE, (half + k) * ENG_GRANULE, &squares[k], &squares[half + k]);
+    for (size_t k = 2 * half, i; (i = k * ENG_GRANULE) < elements; k++) {
+        const size_t left = elements - i;
+        squares[k] = square_one(&a, i, left < ENG_GRANULE ? elements : i + ENG_GRANULE);
+    }
+}
+
+INLINE void square_some(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+                        double *squares)
+{
+    if (from->count == 1 && !from->before)
+        square_sums(elements, from, dtype, 1, squares);
+    else if (from->count == 2 && !from->before)
+        square_sums(elements, from, dtype, 2, squares);
+    else
+        square_sums(elements, from, dtype, 0, squares);
+}
+
+static void sum_squares(size_t count, const struct eng_contributions *from, double *squares)
+{
+    switch (from->dtype) {
+    case ZERO_BF16:
+        square_some(count, from, ZERO_BF16, squares);
+        break;
+    case ZERO_F16:
+        square_some(count, from, ZERO_F16, squares);
+        break;
+    default:
+        square_some(count, from, ZERO_F32, squares);
+    }
+}
+
+#endif
