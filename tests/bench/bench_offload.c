@@ -12,7 +12,8 @@
 #include "tests/bench/raw_io.h"
 #include "zero/store/nvme_codec.h"
 #include "zero/store/nvme_compress.h"
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
+#include "zero/store/tile_transfers.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
+#include "zero/core/addresses.h"
 #include "zero/exec/device_parts.h"
-#include "zero/store/host_memory.h"
 
 #include <math.h>
 #include <setjmp.h>

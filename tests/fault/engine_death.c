@@ -4,8 +4,8 @@
 
 #include "base/fault.h"
 #include "tests/ranks/toy.h"
+#include "zero/core/addresses.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 #include "tests/numerics/own_state.h"
 
+#include "zero/core/addresses.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 
 static struct own_element read_element(const zero_ctx *z, const struct eng_slice *slice, size_t e)
 {

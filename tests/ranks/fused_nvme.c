@@ -4,7 +4,7 @@
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"
-#include "zero/step/fused.h"
+#include "zero/core/progress.h"
 #include "zero/store/nvme_tier.h"
 
 #include <math.h>
@@ -127,7 +127,7 @@ static bool await_tile(struct team_rank *rank, zero_unit unit)
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         while (z->io[s].reduce_started && !coll_complete(&z->io[s].reduce))
             TEAM_CHECK(coll_progress(z->comm) == ZERO_OK);
-    if (!z->tier || !z->tier->updating)
+    if (!z->tier || !z->update.begun)
         return true;
     for (int ms = 0; !is_there(z); ms++) {
         TEAM_CHECK(ms < MOST_WAIT_MS);
@@ -157,7 +157,7 @@ static bool hand_over(struct team_rank *rank, zero_dtype dtype, zero_unit unit, 
 static bool is_due(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_tier *tier = z->tier;
-    if (!tier || !tier->updating || tier->updated == tier->chosen)
+    if (!tier || !z->update.begun || tier->updated == tier->chosen)
         return false;
     const struct eng_piece_run run = tier->tiles.of_tile[tier->order[tier->updated]];
     for (size_t i = run.first; i < run.first + run.count; i++) {
@@ -182,7 +182,7 @@ static bool watch_hand_overs(struct team_rank *rank, struct job *job, zero_unit 
         if (!await_tile(rank, unit))
             return false;
     }
-    if (tier && tier->updating) {
+    if (tier && rank->z->update.begun) {
         job->early += tier->updated;
         job->tiles += tier->chosen;
     }

@@ -1,8 +1,8 @@
 /* zero_step_in_backward(): a fused step ends in the bits of any other, refuses what
  * would read weights that may be changing, and writes none that somebody reads. */
 #include "tests/ranks/toy.h"
+#include "zero/core/addresses.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 
 #include "base/fault.h"
 

@@ -158,8 +158,7 @@ static bool compare_plans(struct team_rank *rank, json_t *planned, json_t *made)
         number(peaks, key, "bytes");
     TEAM_CHECK((size_t)json_integer_value(json_array_get(ranks, (size_t)rank->rank)) == most);
     struct eng_tier_needs needs;
-    TEAM_OK(rank, eng_tier_needs(rank->z, &rank->z->placement, rank->config.stage, rank->rank,
-                                 &needs, NULL));
+    TEAM_OK(rank, rank->z->store->needs(rank->z, &rank->z->placement, &needs, NULL));
     TEAM_CHECK(number(rows, "tables", "bytes") ==
                eng_memory_tables(rank->z, &rank->z->placement, &needs));
     zero_statistics stats = {.struct_size = sizeof stats};

@@ -43,7 +43,7 @@ static bool moved_what_it_should(const zero_ctx *z)
     struct base_error error = {0};
     size_t own, all;
     bytes_of(z, &own, &all);
-    TEAM_CHECK(!eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, &error));
+    TEAM_CHECK(!z->store->needs(z, &z->placement, &needs, &error));
     const uint64_t written = needs.files[ENG_FILE_SUMS].written;
     const uint64_t rounds = (uint64_t)z->micro.count, times = STEPS * UNITS;
     // At either end of what a rank adds to a strip may have more.

@@ -4,8 +4,8 @@
  *
  * Without arguments some of the points at which it can die are tried, with "all" every one. */
 #include "tests/ranks/toy.h"
+#include "zero/core/addresses.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 
 #include "base/fault.h"
 #include "base/hash.h"

@@ -1,5 +1,6 @@
 /** Strips: every piece of which there is something is in exactly one, whatever tiles look like. */
 #include "zero/store/strips.h"
+#include "zero/store/tile_transfers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"
 #include "zero/store/nvme_compress.h"
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -302,9 +302,9 @@ static void threads_are_those_of_the_host(void **state)
 {
     (void)state;
     struct eng_config config = {.online_cpus = 4, .allowed_cpus = 4, .world = 4};
-    assert_int_equal(eng_compression_threads(&config), 1);
+    assert_int_equal(eng_config_codec_threads(&config), 1);
     config.local_world = 2; // the others have processors of their own
-    assert_int_equal(eng_compression_threads(&config), 2);
+    assert_int_equal(eng_config_codec_threads(&config), 2);
 }
 
 int main(void)

@@ -4,12 +4,12 @@
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
+#include "zero/exec/host_update.h"
 #include "zero/exec/exec.h"
 #include "zero/link/link.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/step_outcome.h"
-#include "zero/step/update.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
@@ -242,7 +242,7 @@ static zero_result only_plan(zero_ctx *z)
     struct base_error error = {0};
     zero_result r = eng_fit_look(z, &error);
     if (!r && z->plan.fit.verdict != ENG_FITS_NOT)
-        r = eng_tier_probe(z, &z->plan.disk, &error);
+        r = z->store->files->probe(z, &z->plan.disk, &error);
     if (!r)
         r = eng_budget_write(z, &z->plan, &error);
     if (!r)
@@ -326,6 +326,8 @@ static zero_result decide(zero_ctx *z)
     eng_exec_choose(z);
     eng_link_choose(z);
     if (!r)
+        eng_store_choose(z);
+    if (!r)
         r = eng_budget_make(z, &error);
     return error.result ? fail_alone(z, &error) : r;
 }
@@ -354,7 +356,7 @@ static zero_result commit(zero_ctx *z)
     if (!r)
         r = eng_memory_allocate(z);
     if (!r)
-        r = eng_tier_open(z);
+        r = z->store->files->open(z);
     if (!r && eng_budget_write(z, &z->plan, &error))
         r = eng_fail_from(z, &error);
     if (!r)

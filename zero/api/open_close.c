@@ -53,6 +53,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
     z->log = z->config.log;
     z->micro.index = -1;
     z->record = &eng_point_content;
+    eng_store_choose(z);
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;
     z->kernels = eng_kernels_find(z->config.kernels);
@@ -122,6 +123,7 @@ zero_result zero_open(zero_ctx **out, const zero_config *config)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a context");
     eng_exec_choose(z);
     eng_link_choose(z);
+    eng_store_choose(z);
     eng_step_open(z);
     const zero_result r = open_context(z, config, error);
     if (r) {
@@ -140,9 +142,9 @@ void zero_close(zero_ctx *z)
     z->exec->steps_close(z);
     if (z->comm && !z->fatal) // after a failure the call that failed tells more
         eng_watch_call(z, "zero_close", -1);
-    eng_bounce_free(z);
+    z->store->leave_device(z);
     z->exec->close(z);
-    eng_tier_close(z);
+    z->store->files->close(z);
     coll_close(z->comm);
     eng_watch_close(z);
     eng_stop_close(z);
@@ -296,7 +298,7 @@ zero_result zero_stats(const zero_ctx *z, zero_statistics *stats)
         full.gathered_bytes = counters.gathered_bytes;
         full.reduced_bytes = counters.reduced_bytes;
     }
-    eng_tier_count(z, &full);
+    z->store->files->count(z, &full);
     full.allocated_bytes = z->plan.total.mine;
     full.struct_size = stats->struct_size;
     eng_struct_give(stats, &full, sizeof full);

@@ -104,9 +104,9 @@ zero_result zero_param_read(zero_ctx *z, zero_param param, int32_t slice, uint64
 /** What of the part this rank's state covers. */
 static struct eng_part covered(const zero_ctx *z, const struct part *part)
 {
-    size_t first, end;
-    eng_state_part(z, part->slice, &first, &end);
-    first = first > part->first ? first : part->first;
+    const struct eng_part mine = eng_state_part(z, part->slice);
+    const size_t first = mine.first > part->first ? mine.first : part->first;
+    size_t end = mine.first + mine.count;
     end = end < part->first + part->count ? end : part->first + part->count;
     return (struct eng_part){part->slice, first, first < end ? end - first : 0};
 }
@@ -145,9 +145,9 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
     if (eng_values_fit(z, z->model.params[part->slice->param].dtype, part->slice, part->first,
                        part->count, values, "zero_param_write", &error))
         return eng_fail_from(z, &error);
-    if (eng_state_visit(z, &mine, ENG_CHANGE, put, &from, &error))
+    if (z->store->visit(z, &mine, ENG_CHANGE, put, &from, &error))
         return eng_fail_from(z, &error);
-    r = eng_tier_record(z);
+    r = z->store->records->record(z);
     z->publication.version++;
     if (!r)
         r = eng_publish_start(z, part->slice->section);

@@ -185,6 +185,13 @@ bool eng_config_registers(const struct eng_config *config);
  * way from the disk. 0: no peer wants any. */
 int eng_config_posted(const struct eng_config *config, int units);
 
+/** Threads that compression takes: as many as there are processors for a rank, of those that this
+ * process may keep busy, at most 4, as those that update wait if the disk is the limit. */
+unsigned eng_config_codec_threads(const struct eng_config *config);
+
+/** Threads that verify, encode and decode: those, or one if tiles are not compressed. */
+unsigned eng_config_tile_threads(const struct eng_config *config);
+
 /** Micro-batches a rank runs a step, the one that may not count included. */
 int eng_config_rounds(const struct eng_config *config);
 

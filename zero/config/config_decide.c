@@ -389,3 +389,20 @@ uint64_t eng_skip_limit(const struct eng_config *config)
         return 0;
     return config->skip_limit > 0 ? (uint64_t)config->skip_limit : UINT64_MAX;
 }
+
+enum { MOST_HELPERS = 4 };
+
+unsigned eng_config_codec_threads(const struct eng_config *config)
+{
+    const int here = config->local_world ? config->local_world : config->world;
+    const int share = config->online_cpus / here;
+    const int processors = share < config->allowed_cpus ? share : config->allowed_cpus;
+    if (processors < 1)
+        return 1;
+    return processors < MOST_HELPERS ? (unsigned)processors : MOST_HELPERS;
+}
+
+unsigned eng_config_tile_threads(const struct eng_config *config)
+{
+    return strcmp(config->compress, "off") == 0 ? 1 : eng_config_codec_threads(config);
+}

@@ -14,14 +14,14 @@
 #include "collectives/control/control.h"
 #include "zero/config/config.h"
 #include "zero/exec/gpu.h"
+#include "zero/exec/update_alarm.h"
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
 #include "zero/model/registry.h"
 #include "zero/plan/plan.h"
 #include "zero/plan/updater_choice.h"
 #include "zero/snapshot/run_identity.h"
-#include "zero/step/outcome.h"
-#include "zero/store/nvme_use.h"
+#include "zero/store/store.h"
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -229,10 +229,12 @@ struct eng_debug {
 /** How this rank updates the state it owns. */
 struct eng_updating {
     struct eng_segment *segments;
-    size_t *section_segments;   /**< first segment of each section, one more at the end */
-    bool past_caches;           /**< an update goes through more than the caches hold */
-    bool adds_again;            /**< see eng_adds_again() */
-    uint64_t prepared;          /**< number of the update that the scalars are for, from 1 */
+    size_t *section_segments; /**< first segment of each section, one more at the end */
+    bool past_caches;         /**< an update goes through more than the caches hold */
+    bool begun;        /**< the pass of the update under way has begun, in a fused step before
+                            zero_step() */
+    bool adds_again;   /**< see eng_adds_again() */
+    uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
     union eng_scalars *scalars; /**< of the step under way, one a group */
 };
 
@@ -310,10 +312,11 @@ struct zero_ctx {
     const struct eng_step_hooks *on_step; /**< whom it tells what it learns of steps */
     struct eng_device *device;            /**< where the program computes; NULL: on the host */
     struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
-    struct eng_tier *tier;     /**< state in a file; NULL: all of it is in memory */
-    struct eng_blobs *blobs;   /**< what is attached; NULL: nothing yet */
-    struct eng_runs runs;      /**< whose checkpoints it saves */
-    struct eng_save *save;     /**< NULL before the first zero_save() */
+    const struct eng_store *store;           /**< where state is kept */
+    struct eng_tier *tier;                   /**< state in a file; NULL: all of it is in memory */
+    struct eng_blobs *blobs;                 /**< what is attached; NULL: nothing yet */
+    struct eng_runs runs;                    /**< whose checkpoints it saves */
+    struct eng_save *save;                   /**< NULL before the first zero_save() */
     const struct eng_record_content *record; /**< what a record of state in a file has beside it */
     const struct eng_overwrite_guard *overwrite; /**< overwrite.h; NULL: nothing is read */
     struct eng_save_status save_status;

@@ -55,6 +55,14 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
         *to = *from;
 }
 
+void eng_add_square_sum(zero_ctx *z, double squares)
+{
+    if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
+        base_exact_sum_add(&z->gradients.squares, squares);
+    else
+        z->gradients.squares_overflow = true;
+}
+
 zero_result eng_not_inside(zero_ctx *z, const char *call)
 {
     if (z->evaluation.active)

@@ -41,8 +41,30 @@ bool eng_fused_closed(const zero_ctx *z, zero_unit unit);
 /** Whether a section's new values need not be waited for. */
 bool eng_publish_ended(const zero_ctx *z, size_t section);
 
+/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks. */
+static inline bool eng_fused_possible(const zero_ctx *z)
+{
+    return eng_config_updates_early(&z->config);
+}
+
+/** Whether a section of a fused step may be updated before zero_step(), as soon as all ranks have
+ * handed it over: what persists may be read at any time. The same on all ranks. */
+static inline bool eng_fused_early(const zero_ctx *z, size_t section)
+{
+    return eng_fused(z) && !z->layout.sections[section].persistent && eng_fused_possible(z);
+}
+
+/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
+static inline bool eng_fused_hopeless(const zero_ctx *z)
+{
+    return z->gradients.bad.micro != UINT64_MAX || z->gradients.squares_overflow;
+}
+
 /** Makes *to the earlier one of both. */
 void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
+
+/** Adds the sum of a granule's squares to those of the step. */
+void eng_add_square_sum(zero_ctx *z, double squares);
 
 /** Refuses inside a step or an evaluation: ZERO_E_STATE. */
 zero_result eng_not_inside(zero_ctx *z, const char *call);

@@ -13,6 +13,7 @@
 // Source: the memcheck backends of libCEED, which hand out copies and spoil them afterwards.
 
 #include "zero/debug/paranoid.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/exec/caller_memory.h"

@@ -4,24 +4,17 @@
 
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
+#include "zero/model/ranges.h"
 #include "zero/snapshot/snapshot.h"
 
 enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
 
-/** Elements of a slice that are a rank's own, from one of the section on. */
-static size_t owned(const struct eng_placement *placement, const struct eng_slice *slice,
-                    size_t *first)
-{
-    const struct eng_section_place *place = &placement->sections[slice->section];
-    return device_covered(slice, place->own_first, place->own_granules, first);
-}
-
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement)
 {
-    size_t runs = 0, first;
+    size_t runs = 0;
     for (size_t i = 0; i < z->layout.slice_count && !z->config.streamed; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t count = owned(placement, slice, &first);
+        const size_t count = eng_own_range(placement, slice).count;
         runs += (count + RUN - 1) / RUN * (size_t)eng_state_fields(z, slice->param);
     }
     return runs;
@@ -46,11 +39,10 @@ static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_devic
                                              const struct eng_slice *slice, int field)
 {
     const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
-    size_t first;
-    const size_t count = owned(&z->placement, slice, &first);
-    const size_t begin = first - slice->granule * ENG_GRANULE;
+    const struct eng_range own = eng_own_range(&z->placement, slice);
+    const size_t begin = eng_range_first(&own);
     const struct eng_device_granules all = {
-        .elements = count > 0 ? eng_state_memory(z, slice, field, begin) : NULL,
+        .elements = own.count > 0 ? eng_state_memory(z, slice, field, begin) : NULL,
         .name = place.name,
         .first = begin / ENG_GRANULE,
         .slice = (uint32_t)place.slice,
@@ -58,7 +50,7 @@ static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_devic
         .element_bytes = (uint32_t)place.element_bytes,
         .sum = (uint32_t)slice->param,
     };
-    return cut(runs, &all, count);
+    return cut(runs, &all, own.count);
 }
 
 static zero_result make_state(const zero_ctx *z, struct base_error *error)

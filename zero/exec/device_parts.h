@@ -21,7 +21,7 @@
 #include "base/device.h"
 #include "base/kernels/device_kernels.h"
 #include "collectives/gpu/gcomm.h"
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 enum {
     DEVICE_PINS = 4,
@@ -291,9 +291,6 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
 /** An entry of struct eng_exec. */
 void device_stale(zero_ctx *z);
-/** Elements of a slice that are in some granules of its section, from *first of the section on. */
-size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules,
-                      size_t *first);
 /** How many there are at most; tiles: that state passes through the device in, or NULL. */
 size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
                          const struct eng_tiles *tiles);

@@ -1,11 +1,11 @@
 // A device that the program computes on: streams, events and memory of a context there, public
 // calls, and what every executor on a GPU does the same way.
 
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

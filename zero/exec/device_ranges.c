@@ -1,52 +1,24 @@
 // The runs that an update works through: all of what trains, in the order of sections; where state
 // passes through the device (tiles.c), no run has elements of two tiles.
 
+#include "zero/core/addresses.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
+#include "zero/model/ranges.h"
 #include "zero/param/frozen.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 
-size_t device_covered(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first)
+static struct eng_range_cut cut_of(const struct eng_layout *layout, const struct eng_tiles *tiles)
 {
-    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
-    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
-    *first = begin > in ? begin : in;
-    const size_t last = end < in_end ? end : in_end;
-    return last > *first ? last - *first : 0;
-}
-
-/** Elements of a slice that a rank's state covers, from one of the section on. */
-static size_t covered(const struct eng_placement *placement, const struct eng_slice *slice,
-                      size_t *first)
-{
-    const struct eng_section_place *place = &placement->sections[slice->section];
-    return device_covered(slice, place->state_first, place->state_granules, first);
-}
-
-/** How many elements the next run of a slice has: all of one owner, whose sums lie together. */
-static size_t run_length(const struct eng_layout *layout, const struct eng_tiles *tiles,
-                         const struct eng_slice *slice, size_t first, size_t left)
-{
-    size_t count = left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN;
-    eng_layout_owner(layout, slice->section, first, &count);
-    const size_t together = tiles ? eng_tiles_left(tiles, slice->section, first) : count;
-    return count < together ? count : together;
+    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = ENG_DEVICE_RUN};
 }
 
 size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
                          const struct eng_tiles *tiles)
 {
-    size_t runs = 0, first;
-    for (size_t i = 0; i < layout->slice_count; i++) {
-        const struct eng_slice *slice = &layout->slices[i];
-        size_t left = covered(placement, slice, &first), count;
-        for (; left > 0 && !layout->sections[slice->section].frozen;
-             left -= count, first += count, runs++)
-            count = run_length(layout, tiles, slice, first, left);
-    }
-    return runs;
+    const struct eng_range_cut cut = cut_of(layout, tiles);
+    return eng_ranges_count(&cut, placement);
 }
 
 /** The sum of an element of a section, or the only contribution to it. */
@@ -69,22 +41,21 @@ static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t e
            (section->before[owner] + element - section->elements[owner].offset) / ENG_GRANULE;
 }
 
-/** A run of a slice, from an element of its section on. */
-static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *slice, size_t first,
-                                    size_t count)
+static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *range)
 {
-    const size_t s = slice->section;
+    const struct eng_slice *slice = range->slice;
+    const size_t s = slice->section, first = range->first;
     const struct eng_group *group = &z->model.groups[z->model.params[slice->param].group];
     const zero_dtype dtype = z->layout.sections[s].dtype;
     const bool master = z->placement.sections[s].master;
-    size_t owned = count;
+    size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
     struct eng_device_run run = {
         .gradient = gradient_of(z, owner, s, first),
         .weight = device_field(z, 0, s, first),
         .squares = squares_of(z, owner, s, first),
-        .first = first - slice->granule * ENG_GRANULE,
-        .count = (uint32_t)count,
+        .first = eng_range_first(range),
+        .count = (uint32_t)range->count,
         .group = (uint32_t)z->model.params[slice->param].group,
         .key = (uint32_t)eng_slice_number(&z->layout, slice) * ENG_DEVICE_KEYS,
         .gradient_dtype =
@@ -103,18 +74,18 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_slice *s
 /** All runs of what trains; returns how many. */
 static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
 {
-    const struct eng_tiles *tiles = device_cut(z);
-    size_t made = 0, first, section = 0;
+    const struct eng_range_cut cut = cut_of(&z->layout, device_cut(z));
+    size_t made = 0, section = 0;
     size_t *section_runs = z->device->state->section_runs;
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         while (section <= slice->section)
             section_runs[section++] = made;
-        size_t left = eng_frozen(z, slice->param) ? 0 : covered(&z->placement, slice, &first);
-        for (size_t count; left > 0; left -= count, first += count) {
-            count = run_length(&z->layout, tiles, slice, first, left);
-            device_tiles_note(z, slice->section, first, made);
-            runs[made++] = run_of(z, slice, first, count);
+        struct eng_range left = eng_state_range(&z->placement, slice);
+        while (left.count > 0 && !eng_frozen(z, slice->param)) {
+            const struct eng_range range = eng_range_next(&cut, &left);
+            device_tiles_note(z, slice->section, range.first, made);
+            runs[made++] = run_of(z, &range);
         }
     }
     while (section <= z->layout.section_count)

@@ -1,12 +1,12 @@
 // Gradients where state is on the device: the program adds into slots there, and the engine's own
 // stream adds what is handed over to the sums.
 
+#include "zero/core/addresses.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/link/link.h"
 #include "zero/param/frozen.h"
-#include "zero/store/host_memory.h"
 
 /* ------------------------------------------------------------------ gaps */
 

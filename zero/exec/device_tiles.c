@@ -7,12 +7,13 @@
 // step a tile passes as soon as the sums are queued of all of it that may be updated early, and
 // once more with the rest, if there is any, behind the verdict.
 
+#include "zero/core/addresses.h"
+#include "zero/core/progress.h"
+#include "zero/core/state_cut.h"
 #include "zero/exec/device_parts.h"
-#include "zero/step/fused.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 enum { BUFFERS = 8, ALIGNMENT = 4096 };
 
@@ -77,7 +78,7 @@ zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement 
     *needs = (struct eng_device_tiles_needs){0};
     if (!z->config.streamed)
         return ZERO_OK;
-    const zero_result r = eng_tier_cut(z, placement, &cut, error);
+    const zero_result r = eng_state_cut(z, placement, &cut, error);
     if (r)
         return r;
     needs->device = memory_bytes(z, placement, &cut);
@@ -156,10 +157,10 @@ void device_tiles_noted(const zero_ctx *z, size_t runs)
 
 /* ------------------------------------------------------------------ an update */
 
-/** Copies a piece's fields to their buffer, or back. Of one that stays here the tile of a file has
- * a copy. */
-static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, bool in,
-                              struct base_error *error)
+/** Copies a piece's fields to their buffer, or back. `memory` has the tile, if it is one of a file:
+ * that has a copy of a field that stays here, too. */
+static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
+                              unsigned char *memory, bool in, struct base_error *error)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
     const size_t s = piece->section, element = piece->first * ENG_GRANULE;
@@ -167,10 +168,11 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece, 
     zero_result r = ZERO_OK;
     for (int field = 0; !r && field <= piece->moments; field++) {
         const bool copied = stays(z, field, s);
-        if (copied && (in || !z->tier))
+        if (copied && (in || !memory))
             continue;
         void *here = device_field(z, field, s, element);
-        void *there = copied ? eng_tier_field(z, field, s, element) : home(z, field, s, element);
+        void *there =
+            memory ? memory + eng_piece_offset(piece, field, element) : home(z, field, s, element);
         r = z->device->ops->copy(in ? here : there, in ? there : here,
                                  elements * (field ? piece->moment_size : piece->weight_size),
                                  in ? tiles->inward : tiles->outward, error);
@@ -188,14 +190,14 @@ static bool passes(const zero_ctx *z, const struct eng_piece *piece)
            (turn == ALL || persistent == (turn == PERSISTENT));
 }
 
-static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, bool in,
-                             struct base_error *error)
+static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, unsigned char *memory,
+                             bool in, struct base_error *error)
 {
     const struct eng_piece *pieces = z->device->state->tiles->cut.pieces;
     zero_result r = ZERO_OK;
     for (size_t i = run.first; !r && i < run.first + run.count; i++)
         if (passes(z, &pieces[i]))
-            r = move_piece(z, &pieces[i], in, error);
+            r = move_piece(z, &pieces[i], memory, in, error);
     return r;
 }
 
@@ -230,7 +232,8 @@ static struct eng_piece_run passing(const zero_ctx *z, size_t tile)
 }
 
 /** Each of the three waits for the one before, and the first one until the buffer is free. */
-static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error)
+static zero_result pass(const zero_ctx *z, size_t tile, unsigned char *memory,
+                        struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct device_tiles *tiles = d->state->tiles;
@@ -240,7 +243,7 @@ static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error
         return ZERO_OK;
     zero_result r = d->ops->event_wait(left, tiles->inward, error);
     if (!r)
-        r = move_tile(z, run, true, error);
+        r = move_tile(z, run, memory, true, error);
     if (!r)
         r = d->ops->event_record(tiles->arrived, tiles->inward, error);
     if (!r)
@@ -252,7 +255,7 @@ static zero_result pass(const zero_ctx *z, size_t tile, struct base_error *error
     if (!r)
         r = d->ops->event_wait(tiles->worked, tiles->outward, error);
     if (!r)
-        r = move_tile(z, run, false, error);
+        r = move_tile(z, run, memory, false, error);
     return r ? r : d->ops->event_record(left, tiles->outward, error);
 }
 
@@ -277,7 +280,7 @@ zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_er
     // Backward passes go down.
     for (size_t i = run.first + run.count; !r && i-- > run.first;)
         if (is_summed(z, cut->pieces[i].tile))
-            r = pass(z, cut->pieces[i].tile, error);
+            r = pass(z, cut->pieces[i].tile, NULL, error);
     return r;
 }
 
@@ -297,7 +300,7 @@ zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_
     const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
     zero_result r = ZERO_OK;
     for (; !r && tiles->next < end; tiles->next++)
-        r = pass(z, tiles->next, error);
+        r = pass(z, tiles->next, NULL, error);
     return r;
 }
 
@@ -313,10 +316,11 @@ zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *page
     return r;
 }
 
-zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error)
+zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, unsigned char *memory,
+                                  struct base_error *error)
 {
     struct base_error inner = {0};
-    const zero_result r = pass(z, tile, &inner);
+    const zero_result r = pass(z, tile, memory, &inner);
     return r ? device_tell(z, &inner, "updating a tile of a file", error) : ZERO_OK;
 }
 
@@ -416,7 +420,7 @@ zero_result device_tiles_make(zero_ctx *z, struct base_error *error)
     state->tiles = tiles;
     if (!tiles)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for tiles of a device");
-    zero_result r = eng_tier_cut(z, &z->placement, &tiles->cut, error);
+    zero_result r = eng_state_cut(z, &z->placement, &tiles->cut, error);
     tiles->used = used_of(&tiles->cut);
     tiles->spacing = spacing_of(&tiles->cut);
     if (!r)

@@ -2,11 +2,11 @@
 // too: the engine queues all its work on streams, and the host goes on at once. State is there, or
 // passes through it (device_tiles.c).
 
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/exec.h"
 #include "zero/link/link.h"
-#include "zero/store/host_memory.h"
 
 /* ------------------------------------------------------------------ working copies */
 

@@ -1,6 +1,7 @@
 // The program computes on the host: working copies and gradients are where it reads and writes
 // them, and each entry is done when it returns.
 
+#include "zero/core/addresses.h"
 #include "zero/exec/exec.h"
 
 #include "zero/core/api_call.h"

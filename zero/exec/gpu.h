@@ -65,8 +65,9 @@ zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement 
 /** Memory of the host that tiles of files come from and go to: until the device is closed. */
 zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *pages,
                                  struct base_error *error);
-/** Queues the update of a tile, which is in memory until it has left the device again. */
-zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, struct base_error *error);
+/** Queues the update of a tile, which is in memory there until it has left the device again. */
+zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, unsigned char *memory,
+                                  struct base_error *error);
 /** Whether it has (ZERO_OK), or not yet (ZERO_AGAIN, unless it `waits`). */
 zero_result eng_device_tiles_left(const zero_ctx *z, size_t tile, bool waits,
                                   struct base_error *error);

@@ -1,9 +1,9 @@
 // All-gathers of one section, whoever wants its bytes, or only to know that they are there.
 
 #include "zero/link/bucket_gather.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 
 struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit)
 {

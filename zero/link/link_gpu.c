@@ -2,11 +2,11 @@
 // transport's stream. It waits for what it reads and writes over, and who needs what it brings
 // waits for its ticket; the host waits for neither.
 
+#include "zero/core/addresses.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/link/link.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 

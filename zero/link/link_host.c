@@ -1,10 +1,10 @@
 // Buckets that move by the communicator, between ranks' memory of the host.
 
+#include "zero/core/addresses.h"
 #include "zero/link/link.h"
 
 #include "zero/core/api_call.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/store/host_memory.h"
 
 static zero_result comm_gather(zero_ctx *z, zero_unit unit, int slot)
 {

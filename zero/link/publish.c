@@ -1,4 +1,5 @@
 #include "zero/link/publish.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
@@ -6,7 +7,6 @@
 #include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/link/link.h"
-#include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
 #include "base/clock.h"

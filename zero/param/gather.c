@@ -1,3 +1,4 @@
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
@@ -7,7 +8,6 @@
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/fused.h"
 #include "zero/store/host_memory.h"
 
 #include "base/clock.h"
@@ -73,7 +73,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     const bool timed = takes_time(z, unit);
     const uint64_t begin = timed ? base_clock_ns() : 0;
     zero_result r = ZERO_OK;
-    const bool limited = z->config.stage == 3 || z->config.paranoid || z->config.params_nvme;
+    const bool limited = z->config.stage == 3 || z->config.paranoid || z->store->staging->stages(z);
     if (u->holds == 0 && z->gathers.held_units >= z->config.open_units && limited)
         return too_many_held(z, unit);
     if (z->placement.gather.class_of_unit[unit] >= 0)

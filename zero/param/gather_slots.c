@@ -62,7 +62,7 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
     if (!slot->staging)
         return each_sharded(z, slot->unit, slot, wait_section);
     slot->staging = false;
-    const zero_result r = eng_tier_stage_wait(z, slot->unit);
+    const zero_result r = z->store->staging->wait(z, slot->unit);
     empty(z, slot);
     return r;
 }
@@ -73,13 +73,13 @@ zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
     slot->unit = unit;
     slot->version = z->units[unit].version;
     slot->in_flight = true;
-    slot->staging = z->config.params_nvme;
+    slot->staging = z->store->staging->stages(z);
     slot->last_use = z->gathers.seen;
     z->units[unit].slot = index;
     z->stats.gathers++;
     if (!slot->staging)
         return z->link->gather(z, unit, index);
-    eng_tier_stage(z, unit, z->memory.slots + slot->offset);
+    z->store->staging->start(z, unit, z->memory.slots + slot->offset);
     return ZERO_OK;
 }
 
@@ -87,7 +87,7 @@ zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot)
 {
     if (!slot->staging)
         return ZERO_OK;
-    const zero_result r = eng_tier_stage_wait(z, slot->unit);
+    const zero_result r = z->store->staging->wait(z, slot->unit);
     slot->staging = false;
     // At stage 0 that was everything.
     if (r || z->config.stage == 0)
@@ -131,7 +131,7 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
         r = z->exec->settle_slot(z, best);
     // Peers may still read there what this rank has given them, but for what is older than the
     // unit's values in another slot: all ranks had that before there were newer ones.
-    if (!r && z->config.params_nvme && slot->unit >= 0 && z->units[slot->unit].slot == best)
+    if (!r && z->store->staging->stages(z) && slot->unit >= 0 && z->units[slot->unit].slot == best)
         r = each_sharded(z, slot->unit, slot, drain_section);
     empty(z, slot);
     *chosen = best;
@@ -184,7 +184,7 @@ zero_result eng_slots_keep(zero_ctx *z)
     const struct eng_trace *next = &z->gathers.step_traces.recording;
     zero_result r = ZERO_OK;
     int units = 0;
-    if (!z->config.params_nvme || z->config.stage != 3 || !z->gathers.replaying)
+    if (!z->store->staging->stages(z) || z->config.stage != 3 || !z->gathers.replaying)
         return ZERO_OK;
     for (size_t i = 0; !r && i < next->count && units < z->config.prefetch_units; i++) {
         const zero_unit unit = next->gathers[i].unit;

@@ -2,7 +2,6 @@
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/fused.h"
 
 #include "base/clock.h"
 
@@ -66,7 +65,7 @@ zero_result eng_prefetch_aside(zero_ctx *z)
     const bool next =
         z->gathers.replaying && z->gathers.replay_at < z->gathers.traces->replay.count;
     const zero_unit unit = next ? z->gathers.traces->replay.gathers[z->gathers.replay_at].unit : -1;
-    const bool waits = next && z->config.params_nvme;
+    const bool waits = next && z->store->staging->stages(z);
     const uint64_t begin = waits ? base_clock_ns() : 0;
     const zero_result r = eng_prefetch(z);
     if (waits)

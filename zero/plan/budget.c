@@ -77,7 +77,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         // At stage 0 every rank updates everything.
         const bool differs = rank == 0 || limits->stage > 0;
         if (!r && differs)
-            r = eng_tier_needs(z, &placement, limits->stage, rank, &tier, error);
+            r = z->store->needs(z, &placement, &tier, error);
         if (!r && differs)
             r = eng_device_tiles_need(z, &placement, &tiles, error);
         if (r) {
@@ -192,10 +192,10 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
         facts.host = (struct eng_plan_host){coll_unregistered_path(z->comm), counters.huge_bytes};
     }
     struct eng_tier_needs needs;
-    if (eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error))
+    if (z->store->needs(z, &z->placement, &needs, error))
         return error->result;
     facts.files = (struct eng_plan_files){needs.tiles, needs.buffers, needs.tile_bytes};
-    eng_tier_disk(z, &plan->disk);
+    z->store->files->disk(z, &plan->disk);
     return eng_plan_write(plan, &facts, error);
 }
 
@@ -214,7 +214,9 @@ zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
 {
     const struct eng_config own = z->config;
     z->config = *config;
+    eng_store_choose(z);
     const zero_result r = plan_ranks(z, config->stage, config->shared, plan, error);
     z->config = own;
+    eng_store_choose(z);
     return r;
 }

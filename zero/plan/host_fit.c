@@ -166,7 +166,7 @@ static bool judge_disk(zero_ctx *z)
     struct eng_fit *fit = &z->plan.fit;
     const struct eng_plan_disk *disk = &z->plan.disk;
     char needed[32], found[32];
-    eng_tier_disk(z, &z->plan.disk);
+    z->store->files->disk(z, &z->plan.disk);
     if (disk_fits(&z->plan))
         return true;
     fit->verdict = ENG_FITS_NOT;

@@ -12,7 +12,7 @@
 #include "zero/model/placement.h"
 #include "zero/plan/memory_probe.h"
 #include "zero/plan/updater_choice.h"
-#include "zero/store/nvme_use.h"
+#include "zero/store/store.h"
 
 struct eng_kernels;
 
@@ -247,5 +247,8 @@ const char *eng_human(uint64_t bytes, char out[32]);
 /** To be freed with base_free(); NULL: no memory. */
 char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *facts);
 char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts);
+
+/** Bytes that the ranks of this host would register with io_uring together, and so lock. */
+uint64_t eng_plan_registers(const struct eng_plan *plan);
 
 #endif

@@ -153,7 +153,7 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
         *plan->disk.engine_passed ? plan->disk.engine_passed : NULL, "direct_unit",
         plan->disk.opened ? bytes_or_null(cached ? 0 : plan->disk.direct_unit) : json_null(),
         "recovery", facts->config->recovery, "compress", facts->config->compress, "helpers",
-        (int)eng_compression_helpers(facts->config));
+        (int)eng_config_tile_threads(facts->config));
     return with_expectation(object, plan, facts);
 }
 

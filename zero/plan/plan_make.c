@@ -230,7 +230,7 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
     expected->memory_s = largest / disk->memory_rate;
     expected->compute_s = disk->update.unknown ? 0 : largest / disk->update.bytes_s;
     expected->encoded_s = expected->disk_s - moved * (1 - disk->codec.ratio) / disk->disk_rate;
-    expected->codec_s = largest / (disk->codec.bytes_s * eng_compression_threads(config));
+    expected->codec_s = largest / (disk->codec.bytes_s * eng_config_codec_threads(config));
     if (strcmp(config->compress, "auto") == 0)
         expected->compresses = expected->disk_s > fmax(expected->memory_s, expected->compute_s) &&
                                fmax(expected->encoded_s, expected->codec_s) < expected->disk_s;
@@ -309,4 +309,11 @@ void eng_plan_free(struct eng_plan *plan)
     base_free(plan->text);
     base_free(plan->json);
     memset(plan, 0, sizeof *plan);
+}
+
+uint64_t eng_plan_registers(const struct eng_plan *plan)
+{
+    return eng_plan_of_host(plan, plan->rows[ENG_FOR_TILES].sum +
+                                      plan->rows[ENG_FOR_PARAM_STRIPS].sum +
+                                      plan->rows[ENG_FOR_SUM_STRIPS].sum);
 }

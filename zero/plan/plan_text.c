@@ -173,8 +173,8 @@ static void write_compression(struct base_text *text, const struct eng_plan *pla
     char rate[32];
     base_text_add(text, "  compress     %s", config->compress);
     if (strcmp(config->compress, "off") != 0)
-        base_text_add(text, ", by %u thread%s", eng_compression_helpers(config),
-                      eng_compression_helpers(config) > 1 ? "s" : "");
+        base_text_add(text, ", by %u thread%s", eng_config_tile_threads(config),
+                      eng_config_tile_threads(config) > 1 ? "s" : "");
     if (!eng_plan_expects(plan, config, &expected))
         base_text_add(text, "%s\n",
                       strcmp(config->compress, "auto") ? "" : ": the first updates decide");
@@ -275,11 +275,11 @@ static void write_io(struct base_text *text, const struct eng_plan *plan,
     }
     if (*disk->engine_ranks)
         base_text_add(text, "  io of ranks  %s\n", disk->engine_ranks);
-    if (config->plan && registers && eng_tier_registers(plan) > disk->lock_limit)
+    if (config->plan && registers && eng_plan_registers(plan) > disk->lock_limit)
         base_text_add(text,
                       "  locking      %s by this host's ranks, of which a user may lock %s "
                       "(ulimit -l): not all of them will have it\n",
-                      eng_human(eng_tier_registers(plan), needed),
+                      eng_human(eng_plan_registers(plan), needed),
                       eng_human(disk->lock_limit, limit));
 }
 

@@ -14,7 +14,7 @@ uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns)
 
 static void hold(zero_ctx *z)
 {
-    if (z->tier || eng_save_phase(z) != SAVE_WRITING)
+    if (z->store->records->kept || eng_save_phase(z) != SAVE_WRITING)
         return;
     const uint64_t began = base_clock_ns();
     ckpt_saver_before_change(z->save->saver);
@@ -27,7 +27,7 @@ static size_t awaited(const zero_ctx *z, size_t tile)
     const struct eng_save *save = z->save;
     if (eng_save_phase(z) != SAVE_WRITING)
         return 0;
-    const size_t blocks = eng_recorded_blocks(z, save->recorded, tile);
+    const size_t blocks = z->store->snapshot->blocks_before(z, save->snapshot, tile);
     return blocks > ckpt_saver_blocks_read(save->saver) ? blocks : 0;
 }
 

@@ -53,9 +53,9 @@ static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
 {
     struct base_error error = {0};
     if (!z->exec->digest(z, sums, &error) &&
-        !eng_state_walk(z, false, ENG_LOOK, hash_part, sums, &error))
-        eng_state_walk(z, true, ENG_LOOK, hash_part, sums, &error);
-    return eng_agree_on_file(z, &error, "the fingerprint");
+        !z->store->walk(z, false, ENG_LOOK, hash_part, sums, &error))
+        z->store->walk(z, true, ENG_LOOK, hash_part, sums, &error);
+    return z->store->walks_fail ? eng_agree_on_file(z, &error, "the fingerprint") : ZERO_OK;
 }
 
 zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)

@@ -191,14 +191,14 @@ static zero_result check_slice(zero_ctx *z, struct load *job, const struct eng_s
 {
     const size_t tensor = job->match.tensor[slice->param];
     zero_result r = ZERO_OK;
-    size_t first, end;
-    eng_state_part(z, slice, &first, &end);
+    const struct eng_part mine = eng_state_part(z, slice);
+    const uint64_t end = mine.first + mine.count;
     const int fields = tensor == SIZE_MAX ? 0 : eng_state_fields(z, slice->param);
     const struct ckpt_table_tensor *saved = fields ? &manifest_of(job)->tensors[tensor] : NULL;
     for (int f = 0; f < fields; f++) {
         if (!job->checked && eng_match_narrows(z, saved, slice->param, f) == ZERO_F32)
             continue;
-        for (uint64_t at = first, n; !r && at < end; at += n) {
+        for (uint64_t at = mine.first, n; !r && at < end; at += n) {
             n = ckpt_block_end(at, end) - at;
             r = ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, f, at, n, job->block,
                                  error);
@@ -291,11 +291,11 @@ static zero_result read_part(zero_ctx *z, void *user, const struct eng_part *par
 static zero_result read_all(zero_ctx *z, struct load *job, struct base_error *error)
 {
     const enum eng_access access = job->options.partial ? ENG_CHANGE : ENG_REPLACE;
-    zero_result r = eng_state_walk(z, false, access, read_part, job, error);
+    zero_result r = z->store->walk(z, false, access, read_part, job, error);
     if (!r)
-        r = eng_state_walk(z, true, access, read_part, job, error);
+        r = z->store->walk(z, true, access, read_part, job, error);
     if (r)
-        eng_tier_abandon(z);
+        z->store->records->abandon(z);
     return r;
 }
 
@@ -385,7 +385,7 @@ static zero_result load_one(zero_ctx *z, struct load *job)
         return r;
     job->changed = true;
     if (job->newest)
-        eng_tier_pass_over(z);
+        z->store->records->pass_over(z);
     read_all(z, job, &error);
     take_for_damage(&error);
     r = eng_agree(z, &error, job->call);
@@ -394,14 +394,14 @@ static zero_result load_one(zero_ctx *z, struct load *job)
     give_blobs(z, job);
     install_moment(z, job);
     // Nothing to come back at before it is known to be what was saved.
-    r = eng_tier_record_beginning(z);
+    r = z->store->records->record_beginning(z);
     if (!r)
         r = eng_publish_all(z);
     if (!r)
         r = check_fingerprint(z, job);
     if (!r)
         eng_runs_loaded(z, &manifest_of(job)->run, job->newest, job->directory, job->step);
-    return r ? r : eng_tier_record(z);
+    return r ? r : z->store->records->record(z);
 }
 
 static void close_job(struct load *job)
@@ -456,7 +456,7 @@ static void report(zero_ctx *z, const struct load *job, uint64_t began_ns, zero_
 /** Whether nothing but a recovery point is asked for. */
 static bool only_point(const zero_ctx *z, const struct load *job, const char *path)
 {
-    return !path && z->tier && job->newest;
+    return !path && z->store->records->kept && job->newest;
 }
 
 static zero_result check_call(zero_ctx *z, struct load *job, const char *path,
@@ -560,7 +560,7 @@ static bool is_damage(const zero_ctx *z, const struct load *job, zero_result r)
 static zero_result nothing_good(zero_ctx *z, const struct load *job)
 {
     const struct base_error last = z->error;
-    const char *broken = eng_tier_broken(z);
+    const char *broken = z->store->records->broken(z);
     base_error_clear(&z->error);
     if (broken && !job->damaged)
         return zero_fail(&z->error, ZERO_E_CORRUPT,
@@ -613,7 +613,7 @@ static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates
     } told = {.preferred = 0};
     uint64_t step = 0;
     *preferred = false;
-    if (!eng_tier_recoverable(z, &step))
+    if (!z->store->records->recoverable(z, &step))
         return ZERO_OK;
     const size_t count = candidates->count;
     told.preferred = count == 0 || step >= candidates->listed[count - 1].step;

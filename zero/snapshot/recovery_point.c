@@ -61,7 +61,7 @@ static size_t record_bytes(const zero_ctx *z)
 
 zero_result eng_point_attach(zero_ctx *z, const char *name, uint64_t bytes)
 {
-    const size_t room = eng_tier_record_room(z);
+    const size_t room = z->store->records->room(z);
     const size_t others = fixed_bytes(z) + blob_bytes(z, name) + sizeof(struct tail);
     const size_t left = room - others, head = sizeof(struct blob_head);
     if (left >= head && bytes <= left - head)
@@ -130,7 +130,7 @@ static uint64_t record_step(const unsigned char *record)
 static zero_result read_blobs(const zero_ctx *z, const unsigned char *record, bool install,
                               struct base_error *error)
 {
-    const char *path = eng_tier_point(z).path;
+    const char *path = z->store->records->point(z).path;
     const uint64_t count = head_of(record).blobs;
     const unsigned char *at = record + fixed_bytes(z);
     if (count != eng_blob_count(z))
@@ -183,7 +183,7 @@ static zero_result install(zero_ctx *z, const unsigned char *record, struct base
 
 zero_result eng_point_recover(zero_ctx *z, const char *call, bool *changed)
 {
-    const unsigned char *record = eng_tier_point(z).record;
+    const unsigned char *record = z->store->records->point(z).record;
     const int32_t micro_batches = head_of(record).micro_batches;
     struct base_error error = {0};
     read_blobs(z, record, false, &error);
@@ -198,15 +198,15 @@ zero_result eng_point_recover(zero_ctx *z, const char *call, bool *changed)
     if (r)
         return r;
     *changed = true;
-    if (!eng_tier_take_point(z, &error))
-        install(z, eng_tier_point(z).record, &error);
+    if (!z->store->records->take_point(z, &error))
+        install(z, z->store->records->point(z).record, &error);
     r = eng_agree_on_file(z, &error, call);
     return r ? r : eng_publish_all(z);
 }
 
 bool eng_point_take_run(zero_ctx *z)
 {
-    const struct eng_point point = eng_tier_point(z);
+    const struct eng_point point = z->store->records->point(z);
     const size_t before = fixed_bytes(z) + blob_bytes(z, NULL);
     struct tail tail;
     if (point.bytes < before + sizeof tail)

@@ -20,8 +20,7 @@ struct eng_shard_report {
 
 struct eng_save {
     struct ckpt_saver *saver;
-    struct eng_recorded *recorded; /**< what is saved, where state is in a file, */
-    struct eng_fetch *fetch;       /**< and where it is on a device */
+    struct eng_snapshot *snapshot; /**< what is saved, as the store has made it */
     int level;                     /**< the saver's, */
     size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
     struct eng_sources sources;

@@ -12,7 +12,6 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "zero/store/device_snapshot.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -61,25 +60,23 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     pthread_mutex_unlock(&save->summing);
 }
 
-/** Of state in a file, or on a device. */
+/** What the saver cannot read itself. */
 static zero_result fetch(void *user, const struct ckpt_source *source, int field, uint64_t first,
                          size_t count, const void **elements, struct base_error *error)
 {
     zero_ctx *z = user;
     struct eng_save *save = z->save;
-    const struct eng_part part = {.slice = save->sources.slice[source - save->sources.list],
-                                  .first = (size_t)first,
-                                  .count = count};
-    return z->tier ? eng_recorded_read(z, save->recorded, &part, field, elements, error)
-                   : eng_fetch_read(z, save->fetch, source, field, first, count, elements, error);
+    const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
+    return z->store->snapshot->read(z, save->snapshot, source, slice, field, first, count, elements,
+                                    error);
 }
 
-/** Of state on a device. */
+/** What the saver cannot copy itself. */
 static zero_result copy(void *user, const struct ckpt_source *source, int field, uint64_t first,
                         size_t count, void *to, struct base_error *error)
 {
     const zero_ctx *z = user;
-    return eng_fetch_copy(z, z->save->fetch, source, field, first, count, to, error);
+    return z->store->snapshot->copy(z, z->save->snapshot, source, field, first, count, to, error);
 }
 
 static struct ckpt_saver_config saver_config(zero_ctx *z)
@@ -87,13 +84,13 @@ static struct ckpt_saver_config saver_config(zero_ctx *z)
     return (struct ckpt_saver_config){
         .store = &ckpt_store_posix,
         .level = z->save->level,
-        .budget = z->tier ? 0 : z->save->room_bytes,
+        .budget = z->store->records->kept ? 0 : z->save->room_bytes,
         .sources = z->save->sources.list,
         .load = eng_save_load(z, z->config.rank),
         .seen = see,
         .seen_user = z,
-        .fetch = z->tier || z->save->fetch ? fetch : NULL,
-        .copy = z->save->fetch ? copy : NULL,
+        .fetch = z->store->snapshot->read ? fetch : NULL,
+        .copy = z->store->snapshot->copy ? copy : NULL,
         .fetch_user = z,
         .progress = &z->save_status.done_bytes,
     };
@@ -102,7 +99,7 @@ static struct ckpt_saver_config saver_config(zero_ctx *z)
 static void drop_saver(const zero_ctx *z)
 {
     struct eng_save *save = z->save;
-    eng_fetch_leave_room(z, save->fetch);
+    z->store->snapshot->leave_room(z, save->snapshot);
     ckpt_saver_destroy(save->saver);
     save->saver = NULL;
 }
@@ -118,11 +115,11 @@ static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
     save->blob_bytes = config.load.blob_bytes;
     atomic_store_explicit(&z->save_status.state_bytes, config.load.bytes, memory_order_relaxed);
     const zero_result r = ckpt_saver_create(&save->saver, &config, error);
-    if (r || !save->fetch)
+    if (r)
         return r;
     size_t bytes;
     void *room = ckpt_saver_copy_buffer(save->saver, &bytes);
-    return eng_fetch_room(z, save->fetch, room, bytes, error);
+    return z->store->snapshot->take_room(z, save->snapshot, room, bytes, error);
 }
 
 /** What all saves of a context use, but for the saver. */
@@ -141,9 +138,7 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     }
     zero_result r = eng_sources_make(z, &save->sources, error);
     if (!r)
-        r = eng_recorded_make(z, &save->sources, &save->recorded, error);
-    if (!r)
-        r = eng_fetch_make(z, &save->fetch, error);
+        r = z->store->snapshot->make(z, &save->sources, &save->snapshot, error);
     if (!r)
         r = eng_digest_make(z, &save->digest, error);
     return r ? r : eng_moment_make(z, &save->moment, error);
@@ -163,8 +158,7 @@ static void release(zero_ctx *z)
     eng_moment_free(&save->moment);
     eng_digest_free(&save->digest);
     eng_sources_free(&save->sources);
-    eng_recorded_free(z, save->recorded);
-    eng_fetch_free(z, save->fetch);
+    z->store->snapshot->free(z, save->snapshot);
     pthread_mutex_destroy(&save->summing);
     base_free(save->all);
     base_free(save);
@@ -176,7 +170,7 @@ static void release(zero_ctx *z)
 static void tell_room(const zero_ctx *z, struct base_error *error)
 {
     const struct base_error short_of = *error;
-    const size_t room = z->save && !z->tier ? z->save->room_bytes : 0;
+    const size_t room = z->save && !z->store->records->kept ? z->save->room_bytes : 0;
     const uint64_t state = eng_save_load(z, z->config.rank).bytes;
     char size[32];
     if (short_of.result != ZERO_E_NOMEM || room == 0)
@@ -205,7 +199,7 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
     const zero_result r = eng_agree(z, &error, "zero_save");
     if (r)
         return r;
-    if (!eng_recorded_open(z, z->save->recorded, &error))
+    if (!z->store->snapshot->open(z, z->save->snapshot, &error))
         prepare_saver(z, &error);
     tell_room(z, &error);
     return eng_budget_renew(z, "zero_save", &error);
@@ -237,9 +231,9 @@ size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *
     const struct ckpt_saver_load load = eng_save_load(z, rank);
     const struct eng_save *save = z->save;
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
-    const size_t room = z->config.nvme ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
+    const size_t room = z->store->records->kept ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + eng_recorded_bytes(z, needs) + eng_fetch_bytes(z) +
+    return sizeof *save + saver + z->store->snapshot->bytes(z, needs) +
            world * sizeof(struct eng_shard_report) +
            load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
            params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
@@ -450,7 +444,7 @@ static zero_result check_options(zero_ctx *z, const char *directory, const zero_
     if (options->room_bytes < ZERO_OFF)
         return eng_fail(z, ZERO_E_INVALID, "zero_save: room_bytes %lld is negative",
                         (long long)options->room_bytes);
-    if (options->room_bytes > 0 && z->tier)
+    if (options->room_bytes > 0 && z->store->records->kept)
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_save: room_bytes %lld has no effect where state is on NVMe: nothing "
                         "is copied",
@@ -578,8 +572,7 @@ static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *e
         .path = save->path,
     };
     memcpy(target.id.checkpoint, id, sizeof target.id.checkpoint);
-    if (eng_recorded_begin(z, save->recorded, error) ||
-        (save->fetch && eng_fetch_begin(z, save->fetch, error)))
+    if (z->store->snapshot->begin(z, save->snapshot, error))
         return error->result;
     memset(save->digest.sums, 0, z->model.param_count * sizeof *save->digest.sums);
     return ckpt_saver_start(save->saver, &target, blobs, count, error);

@@ -102,13 +102,6 @@ uint64_t eng_blob_agreement(const zero_ctx *z, struct base_hash128 global);
 
 /* ---- sources.c */
 
-/** Where a rank's state is: a source for each slice that it owns something of. */
-struct eng_sources {
-    struct ckpt_source *list;
-    const struct eng_slice **slice; /**< of each */
-    size_t count;
-};
-
 /** ZERO_E_NOMEM. */
 zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
                              struct base_error *error);

@@ -1,25 +1,20 @@
+#include "zero/core/addresses.h"
+#include "zero/model/ranges.h"
 #include "zero/snapshot/snapshot.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 
 bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
                  struct ckpt_run *run)
 {
-    size_t own, granules;
-    eng_layout_own(layout, slice->section, rank, &own, &granules);
-    const size_t begin = own > slice->granule ? own : slice->granule;
-    const size_t slice_end = slice->granule + slice->granules, own_end = own + granules;
-    const size_t end = own_end < slice_end ? own_end : slice_end;
-    if (begin >= end)
+    const struct eng_range own = eng_range_of_owner(layout, slice, rank);
+    if (own.count == 0)
         return false;
-    const size_t first = (begin - slice->granule) * ENG_GRANULE;
-    const size_t last = (end - slice->granule) * ENG_GRANULE;
     *run = (struct ckpt_run){
         .tensor = (uint32_t)slice->param,
         .slice = (uint32_t)slice->index,
-        .first = first,
-        .count = (last < slice->numel ? last : slice->numel) - first,
+        .first = eng_range_first(&own),
+        .count = own.count,
     };
     return true;
 }
@@ -75,7 +70,7 @@ static struct ckpt_source source_of(const zero_ctx *z, const struct eng_slice *s
     struct ckpt_source source = {.run = *run, .fields = eng_state_fields(z, slice->param)};
     for (int f = 0; f < source.fields; f++) {
         const bool never_negative = f > 0 && (optimizer->never_negative >> (f - 1) & 1);
-        if (!z->tier)
+        if (!z->store->records->kept)
             source.field[f] = eng_state_memory(z, slice, f, run->first);
         source.code[f] = ckpt_block_code_of(eng_state_dtype(z, slice->param, f), never_negative);
     }

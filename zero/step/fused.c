@@ -8,10 +8,10 @@
 #include "zero/core/context.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
+#include "zero/exec/host_update.h"
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/update.h"
 #include "zero/step/zero_step.h"
 
 #include <string.h>
@@ -80,7 +80,7 @@ static zero_result fuse(zero_ctx *z, const zero_step_args *user)
     keep(z, &args);
     r = z->exec->fuse(z);
     if (!r)
-        eng_tier_fuse(z);
+        z->store->fuse(z);
     return r;
 }
 
@@ -130,22 +130,11 @@ zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit)
     return r ? r : eng_publish_wait(z, unit);
 }
 
-bool eng_fused_possible(const zero_ctx *z)
-{
-    return eng_config_updates_early(&z->config);
-}
-
-bool eng_fused_early(const zero_ctx *z, size_t section)
-{
-    // So does what may be read at any time.
-    return eng_fused(z) && !z->layout.sections[section].persistent && eng_fused_possible(z);
-}
-
 bool eng_fused_begin(zero_ctx *z, size_t section)
 {
     z->io[section].next_segment = z->update.section_segments[section];
     // Tiles are updated as a whole, when all sums of theirs are complete.
-    return !z->tier && eng_fused_early(z, section);
+    return z->store->fuses_reductions && eng_fused_early(z, section);
 }
 
 /** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
@@ -164,11 +153,6 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
     if (part_end <= end)
         io->next_segment++;
     return true;
-}
-
-bool eng_fused_hopeless(const zero_ctx *z)
-{
-    return z->gradients.bad.micro != UINT64_MAX || z->gradients.squares_overflow;
 }
 
 /** Element of the section at which this rank's run begins. */

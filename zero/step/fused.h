@@ -13,16 +13,8 @@ zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
 /** Before a unit's gradient is handed over in a fused step: refuses if the unit is gathered,
  * and completes all this rank reads of others. */
 zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit);
-/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks.
- */
-bool eng_fused_possible(const zero_ctx *z);
-/** Whether a section of a fused step may be updated before zero_step(), as soon as all ranks
- * have handed it over. The same on all ranks. */
-bool eng_fused_early(const zero_ctx *z, size_t section);
 /** Whether its update belongs to its last reduction, which is about to start. */
 bool eng_fused_begin(zero_ctx *z, size_t section);
-/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
-bool eng_fused_hopeless(const zero_ctx *z);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
 void eng_fused_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
 /** The same for contributions: a coll_take_fn whose user is the section's eng_section_io. */

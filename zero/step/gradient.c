@@ -1,9 +1,11 @@
 #include "zero/step/gradient.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
+#include "zero/exec/host_update.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"
@@ -12,7 +14,6 @@
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
-#include "zero/step/update.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
@@ -108,7 +109,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purp
     int taken = -1;
     zero_result r = take_slot(z, unit, purpose == ENG_GRAD_WRITE, &taken);
     if (!r)
-        r = eng_tier_sums_expect(z, unit);
+        r = z->store->sums->expect(z, unit);
     if (r)
         return r;
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
@@ -131,14 +132,6 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purp
     slot->clean = true;
     r = z->exec->grad_open(z, unit, &opening);
     return r ? r : eng_observe_grad_opened(z, unit, purpose == ENG_GRAD_WRITE);
-}
-
-void eng_add_square_sum(zero_ctx *z, double squares)
-{
-    if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
-        base_exact_sum_add(&z->gradients.squares, squares);
-    else
-        z->gradients.squares_overflow = true;
 }
 
 /** Adds the squares of `count` sums, granule by granule; with `finite_only` as far as all sums of a
@@ -272,7 +265,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
 static zero_result start_reductions(zero_ctx *z, zero_unit unit, size_t grad_bytes)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = eng_tier_sums_begin(z, unit);
+    zero_result r = z->store->sums->begin(z, unit);
     eng_frozen_clear(z, unit, z->memory.grads + grad_bytes);
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
         if (z->io[s].trains)
@@ -293,9 +286,9 @@ static zero_result reduce(zero_ctx *z, zero_unit unit)
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
     if (!r)
-        eng_tier_sums_progress(z);
+        z->store->sums->progress(z);
     if (!r)
-        r = eng_tier_update_fused(z);
+        r = z->store->update_fused(z);
     eng_stretch(z, CONTROL_REDUCE, unit, begin, &z->stats.reduce_wait_s);
     return r;
 }
@@ -309,9 +302,9 @@ zero_result eng_grad_finish(zero_ctx *z)
         const zero_result r = coll_wait(z->comm, &z->io[s].reduce);
         if (r)
             return eng_comm_failed(z, r);
-        eng_tier_sums_progress(z);
+        z->store->sums->progress(z);
     }
-    const zero_result r = eng_tier_sums_finish(z);
+    const zero_result r = z->store->sums->finish(z);
     eng_stretch(z, CONTROL_REDUCE, -1, begin, &z->stats.reduce_wait_s);
     return r;
 }

@@ -13,8 +13,6 @@ zero_result eng_grad_finish(zero_ctx *z);
 void eng_grad_doubt(zero_ctx *z);
 /** Sends what still comes from a device on its way. Collective, ordered. */
 zero_result eng_grad_flush(zero_ctx *z);
-/** Adds the sum of a granule's squares to those of the step. */
-void eng_add_square_sum(zero_ctx *z, double squares);
 /** Refuses if a unit is gathered, a gradient open, or it or a metric missing in the micro-batch
  * under way. */
 zero_result eng_micro_check(zero_ctx *z, const char *call);

@@ -5,6 +5,7 @@
 #include "zero/snapshot/save_state.h"
 #include "zero/step/fused.h"
 #include "zero/step/gradient.h"
+#include "zero/step/outcome.h"
 #include "zero/step/zero_step.h"
 
 #include "base/arena.h"
@@ -190,7 +191,7 @@ static void count_ballots(const zero_ctx *z, size_t stride, double scale,
 /** What ranks have said beside the verdict itself. */
 static zero_result hear(zero_ctx *z, size_t stride)
 {
-    eng_tier_hear(z, z->stepping.verdict_all + offsetof(struct ballot, update), stride);
+    z->store->files->hear(z, z->stepping.verdict_all + offsetof(struct ballot, update), stride);
     return eng_save_advance(z, z->stepping.verdict_all + offsetof(struct ballot, save), stride);
 }
 
@@ -226,7 +227,7 @@ zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng
         .stop = eng_stop_asked(z),
         .large = !motion->later && eng_outcome_large(z),
         .save = motion->final ? eng_save_word(z) : 0,
-        .update = motion->final ? eng_tier_update_time(z) : (struct eng_update_time){0},
+        .update = motion->final ? z->store->files->update_time(z) : (struct eng_update_time){0},
     };
     const bool averages = motion->final && !motion->later;
     const size_t metrics = averages ? eng_metric_bytes(z, z->micro.metrics.count) : 0;

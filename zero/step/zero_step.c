@@ -10,6 +10,7 @@
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
 #include "zero/step/gradient.h"
+#include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
 #include "zero/step/update.h"
 
@@ -213,7 +214,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     if (here)
         r = update(z, scale, verdict.large);
     end_batch(z, verdict.stop);
-    return r ? r : eng_tier_record(z);
+    return r ? r : z->store->records->record(z);
 }
 
 static zero_result step(zero_ctx *z, const zero_step_args *user)
@@ -305,7 +306,7 @@ static zero_result skip_step(zero_ctx *z)
     end_batch(z, verdict.stop);
     r = z->exec->skip(z);
     if (!r)
-        r = eng_tier_record(z);
+        r = z->store->records->record(z);
     if (r)
         return r;
     base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",

@@ -1,4 +1,5 @@
 #include "zero/store/host_memory.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/observers.h"
 #include "zero/exec/exec.h"
@@ -15,76 +16,36 @@ static size_t place_index(size_t element, size_t first_granule)
     return element - first_granule * ENG_GRANULE;
 }
 
-unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
+void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
-    return eng_bounce_find(z,
-                           z->memory.params + place->home + (granule - place->home_first) * bytes);
+    return z->memory.params + place->home + (granule - place->home_first) * bytes;
 }
 
-float *eng_weights(const zero_ctx *z, size_t section, size_t element)
+void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t element)
 {
+    const struct eng_section *of = &z->layout.sections[section];
     const struct eng_section_place *place = &z->placement.sections[section];
-    if (z->tier && (place->staged || z->layout.sections[section].dtype != ZERO_F32))
-        return eng_tier_field(z, 0, section, element);
-    if (z->layout.sections[section].dtype != ZERO_F32)
-        return eng_bounce_find(z, z->memory.masters + place->masters +
-                                      place_index(element, place->state_first));
-    float *home = (float *)(void *)(z->memory.params + place->home);
-    return eng_bounce_find(z, home + place_index(element, place->home_first));
+    const size_t at = place_index(element, place->state_first);
+    const size_t all = place->state_granules * ENG_GRANULE;
+    if (field > 0)
+        return z->memory.moments + (place->moments + (size_t)(field - 1) * all + at) *
+                                       eng_dtype_size(z->config.moment_dtype);
+    if (eng_apart(of, place))
+        return z->memory.masters + place->masters + at;
+    return z->memory.params + place->home +
+           place_index(element, place->home_first) * eng_dtype_size(of->dtype);
 }
 
-void *eng_best_weights(const zero_ctx *z, size_t section, size_t element, size_t *size)
+float *eng_memory_own_sums(const zero_ctx *z, size_t section, size_t element)
 {
-    *size = sizeof(float);
-    if (z->placement.sections[section].master)
-        return eng_weights(z, section, element);
-    *size = eng_dtype_size(z->layout.sections[section].dtype);
-    if (z->placement.sections[section].staged)
-        return eng_tier_field(z, 0, section, element);
-    return eng_home(z, section, element / ENG_GRANULE) + element % ENG_GRANULE * *size;
+    return z->memory.sums + eng_sum_index(z, z->config.rank, section, element);
 }
 
-void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
-{
-    const struct eng_section_place *place = &z->placement.sections[section];
-    if (z->tier)
-        return eng_tier_field(z, 1 + which, section, element);
-    const size_t at = place->moments + (size_t)which * place->state_granules * ENG_GRANULE +
-                      place_index(element, place->state_first);
-    return eng_bounce_find(z, z->memory.moments + at * eng_dtype_size(z->config.moment_dtype));
-}
-
-/** Where an element of a section lies in the sums of its owner, which has them run by run, or in
- * all sums, which this rank has rank by rank. */
-static size_t sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
-{
-    const struct eng_section *s = &z->layout.sections[section];
-    const size_t first =
-        z->publication.all_sums ? z->publication.all_sums[owner].offset / sizeof(float) : 0;
-    return first + s->before[owner] + element - s->elements[owner].offset;
-}
-
-float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
-{
-    if (z->config.grads_nvme)
-        return eng_tier_sums(z, section, element);
-    return z->memory.sums + sum_index(z, z->config.rank, section, element);
-}
-
-const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
-{
-    const bool own = owner == z->config.rank || z->publication.all_sums;
-    const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
-    return sums + sum_index(z, owner, section, element);
-}
-
-float *eng_own_blocks(const zero_ctx *z, size_t section)
+float *eng_memory_own_blocks(const zero_ctx *z, size_t section)
 {
     const size_t first = z->layout.sections[section].before[z->config.rank];
-    if (z->config.grads_nvme)
-        return eng_tier_blocks(z, section);
     return z->placement.blocks_bytes ? z->memory.blocks + first : NULL;
 }
 
@@ -366,17 +327,4 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->update.section_segments);
     eng_trace_free(z);
     eng_evaluation_free(z);
-}
-
-const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
-{
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const int slot = z->units[section->unit].slot;
-    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
-    if (place->residence != ENG_SHARDED)
-        return z->memory.params_view + place->home + offset;
-    if (slot < 0)
-        return NULL;
-    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
 }

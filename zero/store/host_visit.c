@@ -2,7 +2,7 @@
 // in which state changes, so they are in order with that and with each other.
 
 #include "zero/store/host_visit.h"
-#include "zero/store/host_memory.h"
+#include "zero/core/addresses.h"
 
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"

@@ -6,7 +6,7 @@
 #define ZERO_STORE_HOST_VISIT_H
 
 #include "zero/model/placement.h"
-#include "zero/store/nvme_use.h"
+#include "zero/store/store.h"
 
 /** Bytes of the buffers that a rank with this placement has. */
 size_t eng_bounce_bytes(const zero_ctx *z, const struct eng_placement *placement);
@@ -18,8 +18,8 @@ void eng_bounce_free(zero_ctx *z);
  * buffer, else there. */
 void *eng_bounce_find(const zero_ctx *z, void *there);
 
-/** What eng_state_visit() does; behind all that was queued before. When it returns nothing is under
- * way. Errors also as of base/device.h. */
+/** What the entry `visit` of such a store does; behind all that was queued before. When it returns
+ * nothing is under way. Errors also as of base/device.h. */
 zero_result eng_bounce_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
                              eng_part_fn visit, void *user, struct base_error *error);
 

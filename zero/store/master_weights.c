@@ -1,9 +1,10 @@
 #include "zero/store/master_weights.h"
+#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/overwrite.h"
 #include "zero/link/publish.h"
-#include "zero/store/host_memory.h"
+#include "zero/model/ranges.h"
 
 #include <string.h>
 
@@ -14,20 +15,6 @@ struct source {
     eng_source_fn read;
     void *user;
 };
-
-/** Elements [*first, *end) of a slice in `granules` granules of its section from `granule` on. */
-static void part_in(const struct eng_slice *slice, size_t granule, size_t granules, size_t *first,
-                    size_t *end)
-{
-    const size_t begin = slice->granule * ENG_GRANULE;
-    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
-    *first = in > begin ? in - begin : 0;
-    *end = in_end > begin ? in_end - begin : 0;
-    if (*first > slice->numel)
-        *first = slice->numel;
-    if (*end > slice->numel)
-        *end = slice->numel;
-}
 
 /** Reads elements of a slice through a tile, and makes them its weights and working copy if `write`
  * is set. */
@@ -70,17 +57,14 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
     struct source from = {source, user};
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const struct eng_section_place *place = &z->placement.sections[slice->section];
-        size_t first, end;
-        part_in(slice, place->own_first, place->own_granules, &first, &end);
-        if (first >= end || z->layout.sections[slice->section].frozen)
+        const struct eng_range own = eng_own_range(&z->placement, slice);
+        const struct eng_part part = {slice, eng_range_first(&own), own.count};
+        if (own.count == 0 || z->layout.sections[slice->section].frozen)
             continue;
-        const struct eng_part part = {.slice = slice, .first = first, .count = end - first};
-        const size_t at = slice->granule * ENG_GRANULE + first;
         const zero_result r = !eng_sums_are_scratch(z)
                                   ? try_part(z, &from, &part, error)
-                                  : source(z, user, slice, first, part.count,
-                                           eng_own_sums(z, slice->section, at), error);
+                                  : source(z, user, slice, part.first, part.count,
+                                           eng_own_sums(z, slice->section, own.first), error);
         if (r)
             return r;
     }
@@ -91,17 +75,17 @@ zero_result eng_values_try_frozen(zero_ctx *z, eng_source_fn source, void *user,
                                   struct base_error *error)
 {
     struct source from = {source, user};
-    return eng_state_walk(z, true, ENG_LOOK, try_part, &from, error);
+    return z->store->walk(z, true, ENG_LOOK, try_part, &from, error);
 }
 
 zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn source, void *user,
                              struct base_error *error)
 {
     struct source from = {source, user};
-    const zero_result r = eng_state_walk(z, true, ENG_REPLACE, write_part, &from, error);
+    const zero_result r = z->store->walk(z, true, ENG_REPLACE, write_part, &from, error);
     if (r || eng_sums_are_scratch(z))
         return r;
-    return eng_state_walk(z, false, access, write_part, &from, error);
+    return z->store->walk(z, false, access, write_part, &from, error);
 }
 
 zero_result eng_values_fit(const zero_ctx *z, zero_dtype dtype, const struct eng_slice *slice,
@@ -178,10 +162,10 @@ void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t coun
     }
 }
 
-void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end)
+struct eng_part eng_state_part(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    part_in(slice, place->state_first, place->state_granules, first, end);
+    const struct eng_range range = eng_state_range(&z->placement, slice);
+    return (struct eng_part){slice, eng_range_first(&range), range.count};
 }
 
 /** Where values of a part go. */
@@ -209,7 +193,7 @@ zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *valu
                            struct base_error *error)
 {
     struct values_out out = {values, part->first};
-    return eng_state_visit(z, part, ENG_LOOK_AT_WEIGHTS, get_part, &out, error);
+    return z->store->visit(z, part, ENG_LOOK_AT_WEIGHTS, get_part, &out, error);
 }
 
 /** What was read for a part becomes its weights and working copy. */
@@ -234,9 +218,10 @@ zero_result eng_values_install(zero_ctx *z, enum eng_access access)
     zero_result r = z->link->fetch_sums(z);
     if (r)
         return r;
-    if (eng_sums_are_scratch(z) && eng_state_walk(z, false, access, install_part, NULL, &error))
+    if (eng_sums_are_scratch(z) && z->store->walk(z, false, access, install_part, NULL, &error))
         return eng_fail_from(z, &error);
-    r = access == ENG_REPLACE ? eng_tier_record_beginning(z) : eng_tier_record(z);
+    r = access == ENG_REPLACE ? z->store->records->record_beginning(z)
+                              : z->store->records->record(z);
     if (!r)
         r = eng_sums_return(z);
     return r ? r : eng_publish_all(z);

@@ -41,8 +41,8 @@ zero_result eng_values_install(zero_ctx *z, enum eng_access access);
 void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
 /** Makes the working copy of master weights that were written in place, from a granule on. */
 void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count);
-/** Elements *first .. *end-1 of a slice are those that this rank writes. */
-void eng_state_part(const zero_ctx *z, const struct eng_slice *slice, size_t *first, size_t *end);
+/** What this rank writes of a slice. */
+struct eng_part eng_state_part(const zero_ctx *z, const struct eng_slice *slice);
 /** Reads master weights, or the working copy where there are none. *Local.* ZERO_E_IO,
  * ZERO_E_CORRUPT: of state in files; ZERO_E_DEVICE. */
 zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *values,

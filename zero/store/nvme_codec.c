@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 #include <string.h>
 

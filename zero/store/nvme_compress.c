@@ -2,14 +2,14 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "zero/model/state_tiles.h"
 #include "zero/store/nvme_codec.h"
-#include "zero/store/state_tiles.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /** Updates of a trial: one prepares and two count, without and with. */
-enum { PREPARES = 1, WITHOUT = 3, PREPARES_WITH = 4, WITH = 6, MOST_HELPERS = 4 };
+enum { PREPARES = 1, WITHOUT = 3, PREPARES_WITH = 4, WITH = 6 };
 
 /** Of an update without: with less waiting there is nothing to gain; and of its time what one with
  * must take at most. */
@@ -58,21 +58,6 @@ const char *eng_compression_text(const struct eng_compression *c, char *text, si
         snprintf(text, size, "%s: an update takes %.3g s with it, and %.3g s without", is,
                  c->with_s, c->without_s);
     return text;
-}
-
-unsigned eng_compression_threads(const struct eng_config *config)
-{
-    const int here = config->local_world ? config->local_world : config->world;
-    const int share = config->online_cpus / here;
-    const int processors = share < config->allowed_cpus ? share : config->allowed_cpus;
-    if (processors < 1)
-        return 1;
-    return processors < MOST_HELPERS ? (unsigned)processors : MOST_HELPERS;
-}
-
-unsigned eng_compression_helpers(const struct eng_config *config)
-{
-    return strcmp(config->compress, "off") == 0 ? 1 : eng_compression_threads(config);
 }
 
 /* ------------------------------------------------------------------ the codec's speed */

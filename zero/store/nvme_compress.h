@@ -50,13 +50,6 @@ void eng_compression_hear(struct eng_compression *compression, const struct eng_
 const char *eng_compression_text(const struct eng_compression *compression, char *text,
                                  size_t size);
 
-/** Threads that compression takes: as many as there are processors for a rank, of those that this
- * process may keep busy, at most 4, as those that update wait if the disk is the limit. */
-unsigned eng_compression_threads(const struct eng_config *config);
-
-/** Threads that verify, encode and decode: those, or one if tiles are not compressed. */
-unsigned eng_compression_helpers(const struct eng_config *config);
-
 /** Weights and two moments as training leaves them, `count` of each one behind the other: noise
  * below exponents that are much alike. */
 void eng_codec_sample(float *fields, size_t count, uint64_t seed);

@@ -102,10 +102,3 @@ void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use)
     disk->passed_rank = -1;
     snprintf(disk->engine_passed, sizeof disk->engine_passed, "%s", use->passed.message);
 }
-
-uint64_t eng_tier_registers(const struct eng_plan *plan)
-{
-    return eng_plan_of_host(plan, plan->rows[ENG_FOR_TILES].sum +
-                                      plan->rows[ENG_FOR_PARAM_STRIPS].sum +
-                                      plan->rows[ENG_FOR_SUM_STRIPS].sum);
-}

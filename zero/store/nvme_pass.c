@@ -1,7 +1,8 @@
+#include "zero/core/addresses.h"
 #include "zero/core/overwrite.h"
-#include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 #include "zero/store/nvme_tier.h"
+#include "zero/store/resident_walk.h"
 
 #include "zero/store/host_visit.h"
 
@@ -73,6 +74,8 @@ uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed)
     return waited_ns;
 }
 
+/** What a pass does with a tile. */
+typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct base_error *error);
 static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_access access,
                             eng_tile_fn work, void *user, struct base_error *error)
 {
@@ -117,8 +120,10 @@ zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *err
     return r;
 }
 
-zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
-                          void *user, struct base_error *error)
+/** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
+ * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
+static zero_result pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
+                        void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
@@ -227,35 +232,20 @@ static zero_result visit_resident(zero_ctx *z, const struct eng_part *part, enum
                                   : visit(z, user, part, error);
 }
 
-static zero_result walk_resident(zero_ctx *z, bool frozen, enum eng_access access,
-                                 eng_part_fn visit, void *user, struct base_error *error)
-{
-    zero_result r = ZERO_OK;
-    for (size_t i = 0; !r && i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        struct eng_part part = {.slice = slice};
-        size_t end;
-        eng_state_part(z, slice, &part.first, &end);
-        part.count = end - part.first;
-        if (z->layout.sections[slice->section].frozen == frozen && part.first < end)
-            r = visit_resident(z, &part, access, visit, user, error);
-    }
-    return r;
-}
-
-zero_result eng_state_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
-                           void *user, struct base_error *error)
+zero_result eng_tier_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
+                          void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
+    const struct eng_visit resident = {visit_resident, access, visit, user};
     // Of what is frozen there are weights only, which are in memory unless they are staged.
-    if (!tier || (frozen && access == ENG_LOOK && !z->config.params_nvme))
-        return walk_resident(z, frozen, access, visit, user, error);
+    if (frozen && access == ENG_LOOK && !z->config.params_nvme)
+        return eng_walk_resident(z, frozen, &resident, error);
     struct walk walk = {.visit = visit, .user = user, .access = access};
     const size_t first = frozen ? tier->tiles.training : 0;
     const size_t end = frozen ? tier->tiles.count : tier->tiles.training;
     for (size_t i = first; i < end; i++)
         tier->order[i - first] = i;
-    return eng_tier_pass(z, end - first, access, visit_tile, &walk, error);
+    return pass(z, end - first, access, visit_tile, &walk, error);
 }
 
 zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error)
@@ -263,17 +253,17 @@ zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct b
     struct walk walk = {.visit = visit, .user = user, .access = ENG_REREAD};
     for (size_t i = 0; i < z->tier->tiles.count; i++)
         z->tier->order[i] = i;
-    return eng_tier_pass(z, z->tier->tiles.count, ENG_REREAD, visit_tile, &walk, error);
+    return pass(z, z->tier->tiles.count, ENG_REREAD, visit_tile, &walk, error);
 }
 
-zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
-                            eng_part_fn visit, void *user, struct base_error *error)
+zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
+                           eng_part_fn visit, void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     const size_t section = part->slice->section;
     if (part->count == 0)
         return ZERO_OK;
-    if (!tier || (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, section)))
+    if (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, section))
         return visit_resident(z, part, access, visit, user, error);
     struct walk walk = {.visit = visit,
                         .user = user,
@@ -292,7 +282,6 @@ zero_result eng_state_visit(zero_ctx *z, const struct eng_part *part, enum eng_a
     }
     for (size_t i = first_tile; i <= last_tile; i++)
         tier->order[i - first_tile] = i;
-    return eng_tier_pass(z, last_tile - first_tile + 1,
-                         access == ENG_LOOK_AT_WEIGHTS ? ENG_LOOK : access, visit_tile, &walk,
-                         error);
+    return pass(z, last_tile - first_tile + 1, access == ENG_LOOK_AT_WEIGHTS ? ENG_LOOK : access,
+                visit_tile, &walk, error);
 }

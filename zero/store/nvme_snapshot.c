@@ -3,12 +3,13 @@
 // read. Tiles are read ahead of what the saver asks for: one at a time a disk is several times as
 // slow as it could be, and the second update waits for it.
 
-#include "zero/snapshot/snapshot.h"
+#include "zero/model/ranges.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/arena.h"
 #include "base/file.h"
 #include "checkpoint/codec/block_codec.h"
+#include "checkpoint/saver.h"
 #include "offload/io/io_engine.h"
 #include "offload/tile_io.h"
 #include "zero/store/nvme_codec.h"
@@ -26,7 +27,7 @@ enum { BLOCK_BYTES = 3 * CKPT_BLOCK_ELEMENTS * sizeof(float) };
 
 /** A tile as it was recorded. */
 struct place {
-    struct eng_recorded *recorded;
+    struct eng_snapshot *recorded;
     size_t tile;             /**< SIZE_MAX: none */
     uint64_t used;           /**< the one of longest ago goes first */
     unsigned char *memory;   /**< has it when the move is done */
@@ -34,7 +35,7 @@ struct place {
     struct base_error error; /**< of the move alone: the tile I/O's thread's until it is done */
 };
 
-struct eng_recorded {
+struct eng_snapshot {
     const struct eng_tier *tier;
     struct off_contents *contents; /**< of each tile */
     size_t *blocks;                /**< of the sources, to the last one that has a part of it */
@@ -47,11 +48,11 @@ struct eng_recorded {
     size_t newest;             /**< tile that was asked for; SIZE_MAX: none */
     unsigned char *block;      /**< where what lies in several tiles is put together */
     bool begun;                /**< tiles may be on their way */
-    struct eng_recorded *next; /**< of those that are left to the end of the tier */
+    struct eng_snapshot *next; /**< of those that are left to the end of the tier */
 };
 
 /** Finds out of which tiles a source is, whose blocks begin at `first_block`. */
-static void place_source(const struct eng_tier *tier, struct eng_recorded *recorded,
+static void place_source(const struct eng_tier *tier, struct eng_snapshot *recorded,
                          const struct eng_slice *slice, const struct ckpt_source *source,
                          size_t first_block)
 {
@@ -68,7 +69,7 @@ static void place_source(const struct eng_tier *tier, struct eng_recorded *recor
     }
 }
 
-static void place_sources(const struct eng_tier *tier, struct eng_recorded *recorded,
+static void place_sources(const struct eng_tier *tier, struct eng_snapshot *recorded,
                           const struct eng_sources *sources)
 {
     size_t block = 0;
@@ -107,20 +108,20 @@ static struct off_tile_io_config tile_io_config(const zero_ctx *z, size_t tiles,
     };
 }
 
-size_t eng_recorded_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
+static size_t snapshot_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
 {
     if (needs->tiles == 0)
         return 0;
     const struct off_tile_io_config tile_io = tile_io_config(z, needs->tiles, needs->tile_bytes);
     const struct off_pipeline_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
-    return sizeof(struct eng_recorded) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
+    return sizeof(struct eng_snapshot) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
            places_for(needs->tile_bytes) *
                (sizeof(struct place) + off_tilefile_room_for(needs->tile_bytes)) +
            needs->tiles * (sizeof(struct off_contents) + sizeof(size_t)) +
            CKPT_BLOCK_ELEMENTS * sizeof(float);
 }
 
-static zero_result allocate(struct eng_recorded *recorded, const struct eng_tiles *tiles,
+static zero_result allocate(struct eng_snapshot *recorded, const struct eng_tiles *tiles,
                             struct base_error *error)
 {
     const size_t room = off_tilefile_room_for(tiles->largest);
@@ -140,14 +141,14 @@ static zero_result allocate(struct eng_recorded *recorded, const struct eng_tile
     return ZERO_OK;
 }
 
-zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sources,
-                              struct eng_recorded **out, struct base_error *error)
+static zero_result make_snapshot(const zero_ctx *z, const struct eng_sources *sources,
+                                 struct eng_snapshot **out, struct base_error *error)
 {
     const struct eng_tier *tier = z->tier;
     *out = NULL;
     if (!tier || tier->tiles.count == 0)
         return ZERO_OK;
-    struct eng_recorded *recorded = base_calloc(1, sizeof *recorded);
+    struct eng_snapshot *recorded = base_calloc(1, sizeof *recorded);
     *out = recorded;
     if (!recorded)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for reading tiles");
@@ -159,8 +160,8 @@ zero_result eng_recorded_make(const zero_ctx *z, const struct eng_sources *sourc
     return eng_tile_codec.create(&recorded->coder, &tier->tiles, error);
 }
 
-zero_result eng_recorded_open(const zero_ctx *z, struct eng_recorded *recorded,
-                              struct base_error *error)
+static zero_result take_memory(const zero_ctx *z, struct eng_snapshot *recorded,
+                               struct base_error *error)
 {
     if (!recorded || recorded->tile_io)
         return ZERO_OK;
@@ -169,7 +170,7 @@ zero_result eng_recorded_open(const zero_ctx *z, struct eng_recorded *recorded,
     return off_tile_io_create(&recorded->tile_io, &config, error);
 }
 
-static void destroy(struct eng_recorded *recorded)
+static void destroy(struct eng_snapshot *recorded)
 {
     off_tile_io_destroy(recorded->tile_io);
     eng_tile_codec.destroy(recorded->coder);
@@ -181,7 +182,7 @@ static void destroy(struct eng_recorded *recorded)
     base_free(recorded);
 }
 
-void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded)
+static void leave_snapshot(const zero_ctx *z, struct eng_snapshot *recorded)
 {
     if (!recorded)
         return;
@@ -196,7 +197,7 @@ void eng_recorded_free(const zero_ctx *z, struct eng_recorded *recorded)
 
 void eng_recorded_end(struct eng_tier *tier)
 {
-    for (struct eng_recorded *recorded; (recorded = tier->left_by_saves);) {
+    for (struct eng_snapshot *recorded; (recorded = tier->left_by_saves);) {
         tier->left_by_saves = recorded->next;
         destroy(recorded);
     }
@@ -204,7 +205,8 @@ void eng_recorded_end(struct eng_tier *tier)
 
 /* ------------------------------------------------------------------ when */
 
-zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struct base_error *error)
+static zero_result begin_snapshot(zero_ctx *z, struct eng_snapshot *recorded,
+                                  struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     if (!recorded)
@@ -227,7 +229,7 @@ zero_result eng_recorded_begin(zero_ctx *z, struct eng_recorded *recorded, struc
     return ZERO_OK;
 }
 
-size_t eng_recorded_blocks(const zero_ctx *z, const struct eng_recorded *recorded, size_t tile)
+static size_t blocks_before(const zero_ctx *z, const struct eng_snapshot *recorded, size_t tile)
 {
     const uint64_t next = off_tilefile_next_place(z->tier->tilefile, tile);
     return recorded->contents[tile].offset == next ? recorded->blocks[tile] : 0;
@@ -253,7 +255,7 @@ static void arrive(void *user, size_t tile, void *stored)
                   tier->path, tile, contents->stored, contents->offset, damage.message);
 }
 
-static struct place *place_of(struct eng_recorded *recorded, size_t tile)
+static struct place *place_of(struct eng_snapshot *recorded, size_t tile)
 {
     for (size_t i = 0; i < recorded->place_count; i++)
         if (recorded->places[i].tile == tile)
@@ -262,7 +264,7 @@ static struct place *place_of(struct eng_recorded *recorded, size_t tile)
 }
 
 /** Has a tile read to the place that is needed least. */
-static void read_tile(struct eng_recorded *recorded, size_t tile)
+static void read_tile(struct eng_snapshot *recorded, size_t tile)
 {
     struct place *place = recorded->places;
     for (size_t i = 1; i < recorded->place_count; i++)
@@ -288,11 +290,10 @@ static void read_tile(struct eng_recorded *recorded, size_t tile)
 static size_t next_tile(const zero_ctx *z, const struct eng_slice **slice, uint64_t *first)
 {
     for (; *slice < z->layout.slices + z->layout.slice_count; (*slice)++, *first = 0) {
-        struct ckpt_run run;
-        if (!eng_own_run(&z->layout, *slice, z->config.rank, &run))
-            continue;
-        *first = *first > run.first ? *first : run.first;
-        if (*first >= run.first + run.count)
+        const struct eng_range own = eng_own_range(&z->placement, *slice);
+        const uint64_t begin = eng_range_first(&own);
+        *first = *first > begin ? *first : begin;
+        if (*first >= begin + own.count)
             continue;
         const size_t element = (*slice)->granule * ENG_GRANULE + (size_t)*first;
         *first += eng_tiles_left(&z->tier->tiles, (*slice)->section, element);
@@ -318,7 +319,7 @@ static size_t list_tiles(const zero_ctx *z, const struct eng_slice *slice, uint6
 }
 
 /** Has the tile of an element of a slice read, and those that come next. */
-static void read_ahead(const zero_ctx *z, struct eng_recorded *recorded,
+static void read_ahead(const zero_ctx *z, struct eng_snapshot *recorded,
                        const struct eng_slice *slice, uint64_t first)
 {
     size_t list[MOST_AHEAD + 1];
@@ -333,7 +334,7 @@ static void read_ahead(const zero_ctx *z, struct eng_recorded *recorded,
 }
 
 /** A tile as it was recorded, in memory, which an element of a slice lies in. */
-static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t tile,
+static zero_result load(const zero_ctx *z, struct eng_snapshot *recorded, size_t tile,
                         const struct eng_slice *slice, uint64_t first, const unsigned char **memory,
                         struct base_error *error)
 {
@@ -350,28 +351,42 @@ static zero_result load(const zero_ctx *z, struct eng_recorded *recorded, size_t
     return r;
 }
 
-zero_result eng_recorded_read(const zero_ctx *z, struct eng_recorded *recorded,
-                              const struct eng_part *part, int field, const void **elements,
-                              struct base_error *error)
+static zero_result read_elements(const zero_ctx *z, struct eng_snapshot *recorded,
+                                 const struct ckpt_source *source, const struct eng_slice *slice,
+                                 int field, uint64_t first, size_t all, const void **elements,
+                                 struct base_error *error)
 {
     const struct eng_tiles *tiles = &z->tier->tiles;
-    const size_t section = part->slice->section;
-    const size_t origin = part->slice->granule * ENG_GRANULE, begin = origin + part->first;
+    const size_t origin = slice->granule * ENG_GRANULE, start = origin + (size_t)first;
     zero_result r = ZERO_OK;
     size_t count;
-    for (size_t at = begin, end = begin + part->count; !r && at < end; at += count) {
-        const struct eng_piece *piece = eng_tiles_piece(tiles, section, at / ENG_GRANULE);
+    (void)source;
+    for (size_t at = start, end = start + all; !r && at < end; at += count) {
+        const struct eng_piece *piece = eng_tiles_piece(tiles, slice->section, at / ENG_GRANULE);
         const size_t left = (piece->first + piece->granules) * ENG_GRANULE - at;
         const size_t size = field == 0 ? piece->weight_size : piece->moment_size;
         const unsigned char *memory;
         count = end - at < left ? end - at : left;
-        r = load(z, recorded, piece->tile, part->slice, at - origin, &memory, error);
+        r = load(z, recorded, piece->tile, slice, at - origin, &memory, error);
         if (r)
             break;
         memory += eng_piece_offset(piece, field, at);
-        *elements = count == part->count ? memory : recorded->block;
-        if (count < part->count)
-            memcpy(recorded->block + (at - begin) * size, memory, count * size);
+        *elements = count == all ? memory : recorded->block;
+        if (count < all)
+            memcpy(recorded->block + (at - start) * size, memory, count * size);
     }
     return r;
 }
+
+const struct eng_snapshot_ops eng_nvme_snapshot = {
+    .size = sizeof(struct eng_snapshot_ops),
+    .bytes = snapshot_bytes,
+    .make = make_snapshot,
+    .open = take_memory,
+    .free = leave_snapshot,
+    .take_room = eng_no_snapshot_room,
+    .leave_room = eng_no_snapshot_leave,
+    .begin = begin_snapshot,
+    .read = read_elements,
+    .blocks_before = blocks_before,
+};

@@ -2,7 +2,6 @@
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "zero/store/nvme_tier.h"

@@ -15,7 +15,6 @@
 #define ZERO_STORE_NVME_SUMS_H
 
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
 #include "zero/store/strip_file.h"
 
 enum eng_sum_state {

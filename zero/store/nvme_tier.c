@@ -1,6 +1,7 @@
 #include "zero/store/nvme_tier.h"
 #include "zero/core/api_call.h"
-#include "zero/step/update.h"
+#include "zero/core/state_cut.h"
+#include "zero/exec/host_update.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "zero/exec/gpu.h"
 #include "zero/plan/memory_probe.h"
 #include "zero/store/nvme_codec.h"
+#include "zero/store/tile_transfers.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -21,22 +23,7 @@
 
 enum { LEAST_BUFFERS = 2 };
 
-/** Strips (zero/store/strips.h) are cut from so many tiles, or as many as have so many bytes. */
-enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
-
 /* ------------------------------------------------------------------ how much */
-
-zero_result eng_tier_cut(const zero_ctx *z, const struct eng_placement *placement,
-                         struct eng_tiles *tiles, struct base_error *error)
-{
-    const struct eng_config *config = &z->config;
-    // Where nothing is cut into strips each tile is a group.
-    const size_t bytes = (size_t)config->tile_bytes, fit = GROUP_BYTES / bytes;
-    const bool strips = config->params_nvme || config->grads_nvme;
-    const size_t in_group = !strips || fit == 0 ? 1 : fit < GROUP_TILES ? fit : GROUP_TILES;
-    return eng_tiles_make(tiles, &z->layout, placement, config->moment_dtype, bytes, in_group,
-                          error);
-}
 
 /** Passes with `buffers` tiles in memory, but for the tile file. */
 static struct off_pipeline_config stream_of(const struct eng_config *config,
@@ -50,7 +37,7 @@ static struct off_pipeline_config stream_of(const struct eng_config *config,
         .transfer_bytes = ENG_TRANSFER_BYTES,
         .credits = {transfers, transfers},
         .timeout_s = config->timeout_s,
-        .helpers = eng_compression_helpers(config),
+        .helpers = eng_config_tile_threads(config),
         .codec = &eng_tile_codec,
         .codec_user = tiles,
         .encode = strcmp(config->compress, "off") != 0,
@@ -123,20 +110,16 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     file->written = file->read;
 }
 
-zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement, int stage,
-                           int rank, struct eng_tier_needs *needs, struct base_error *error)
+zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           struct eng_tier_needs *needs, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     struct eng_tiles tiles;
     *needs = (struct eng_tier_needs){.tiles = 0};
-    if (!config->nvme) {
-        needs->segments = eng_segments_bytes(z, NULL, stage, rank);
-        return ZERO_OK;
-    }
-    zero_result r = eng_tier_cut(z, placement, &tiles, error);
+    zero_result r = eng_state_cut(z, placement, &tiles, error);
     if (r)
         return r;
-    needs->segments = eng_segments_bytes(z, &tiles, stage, rank);
+    needs->segments = eng_segments_bytes(z, placement, &tiles);
     r = eng_params_needs(z, placement, &tiles, needs, error);
     if (!r)
         r = eng_sums_needs(z, placement, &tiles, needs, error);
@@ -247,7 +230,7 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
 {
     struct off_disk_probe_config config = {.directory = z->config.nvme_dir,
                                            .engine = off_io_engine_find(z->config.io)};
-    const bool fits = eng_tier_registers(&z->plan) <= lock_limit;
+    const bool fits = eng_plan_registers(&z->plan) <= lock_limit;
     struct base_error refusal = {.result = ZERO_OK};
     zero_result r = off_disk_probe(probe, &config, &refusal);
     char needed[32];
@@ -261,7 +244,7 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
         return zero_fail(error, r, "%s", refusal.message);
     if (!fits)
         return zero_fail(error, r, "%s (the ranks of this host would register %s)", refusal.message,
-                         eng_human(eng_tier_registers(&z->plan), needed));
+                         eng_human(eng_plan_registers(&z->plan), needed));
     config.engine = &off_io_engine_uring_plain;
     r = off_disk_probe(probe, &config, error);
     probe->use.engine = &off_io_engine_uring;
@@ -355,7 +338,7 @@ void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t elemen
 
 static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
-    const zero_result r = eng_tier_cut(z, &z->placement, &tier->tiles, error);
+    const zero_result r = eng_state_cut(z, &z->placement, &tier->tiles, error);
     if (r)
         return r;
     tier->job = identify(z, UINT64_MAX);
@@ -391,8 +374,7 @@ static zero_result open_tilefile(const zero_ctx *z, struct eng_tier *tier, struc
 static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct base_error *error)
 {
     struct eng_tier_needs needs;
-    zero_result r =
-        eng_tier_needs(z, &z->placement, z->config.stage, z->config.rank, &needs, error);
+    zero_result r = eng_tier_needs(z, &z->placement, &needs, error);
     if (r || needs.tiles == 0)
         return r;
     struct off_pipeline_config config = stream_of(&z->config, &tier->tiles, needs.buffers);

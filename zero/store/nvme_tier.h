@@ -21,7 +21,7 @@
  * that decides the future is in the file.
  *
  * A pass that changes tiles changes nothing that the last record counts, and what it has written is
- * not read again before eng_tier_record(). All ranks record at the same moments, and change tiles
+ * not read again before a record. All ranks record at the same moments, and change tiles
  * only when they know that all have: they have exchanged something in between.
  */
 #ifndef ZERO_STORE_NVME_TIER_H
@@ -30,11 +30,10 @@
 #include "offload/pipeline.h"
 #include "offload/tilefile.h"
 #include "zero/core/context.h"
-#include "zero/store/host_memory.h"
+#include "zero/model/state_tiles.h"
 #include "zero/store/nvme_compress.h"
 #include "zero/store/nvme_params.h"
 #include "zero/store/nvme_sums.h"
-#include "zero/store/state_tiles.h"
 #include "zero/store/tile_order.h"
 
 /**
@@ -84,11 +83,11 @@ struct eng_tier {
     unsigned char **memory; /**< of each tile; NULL: it is in none */
     size_t *order;          /**< tiles of the pass under way, */
     bool up;       /**< from the first one to the last, or the other way, as in each group */
-    bool updating; /**< it is an update's, */
     uint64_t turn; /**< updates that there had been when the last save began: it is read upwards,
                         and so goes the second one behind it, which follows it */
     size_t chosen, updated; /**< with so many tiles, of which so many are updated, */
     size_t put;             /**< and given back: on a device later */
+    uint64_t began_ns;      /**< when zero_step() began to update, or to go on */
     struct eng_due *due;    /**< of a fused step: when each has its sums */
     size_t *left;           /**< pieces of each section that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */
@@ -98,11 +97,20 @@ struct eng_tier {
     struct eng_recovery recovery;
     struct eng_params params;           /**< if working copies are in a file, too */
     struct eng_sums sums;               /**< of gradients, if those are in a file */
-    struct eng_recorded *left_by_saves; /**< to the end: reads of theirs may not have come back */
+    struct eng_snapshot *left_by_saves; /**< to the end: reads of theirs may not have come back */
     int engine_ranks[ENG_IO_ENGINES];   /**< how many ranks have each engine */
     int passed_rank;                    /**< the first rank with the least one, */
     struct base_error passed;           /**< and why it has no better one */
 };
+
+/** Where field `field` (0: weights, 1 + k: moment k) of an element is, whose tile is in memory. */
+void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element);
+/** Copies weights that are not only in the tile to it. */
+void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count);
+/** This rank's sums from element `element` of a section on, and its unfinished blocks of it, where
+ * sums are in a file; NULL: they are not in memory, or there are none. */
+float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element);
+float *eng_tier_blocks(const zero_ctx *z, size_t section);
 
 /** Tells all ranks which engine moves whose files. Collective. ZERO_E_NOMEM. */
 zero_result eng_tier_share_io(zero_ctx *z);
@@ -110,9 +118,6 @@ zero_result eng_tier_share_io(zero_ctx *z);
 /** Tells the plan of it. */
 void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk);
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
-
-/** Bytes that the ranks of this host would register with io_uring together, and so lock. */
-uint64_t eng_tier_registers(const struct eng_plan *plan);
 
 /** Tells of files in the directory of other jobs that have ended without zero_close(), or of this
  * one with another model or configuration: nobody will come back at them unawares. *Local.* */
@@ -136,12 +141,6 @@ zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error);
 /** Waits for what is in tier->left_by_saves, and frees it. */
 void eng_recorded_end(struct eng_tier *tier);
 
-/** Calls `work` for `count` tiles of tier->order, each in memory while it is called. After an error
- * the file is what was recorded last. *Local.* ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT. */
-typedef zero_result (*eng_tile_fn)(zero_ctx *z, void *user, size_t tile, struct base_error *error);
-zero_result eng_tier_pass(zero_ctx *z, size_t count, enum eng_access access, eng_tile_fn work,
-                          void *user, struct base_error *error);
-
 /** Ends the pass of tier->pipeline that `r` came of, and after an error has it count for nothing:
  * its result. */
 zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *error);
@@ -153,5 +152,50 @@ zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct b
 
 /** Makes what is in memory anyway what the tile has of it; state must cover the elements. */
 void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count);
+
+/* Entries of eng_store_nvme (zero/store/store.h), by file; until the tier is open they do nothing.
+ */
+
+/* ---- nvme_tier.c */
+zero_result eng_tier_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           struct eng_tier_needs *needs, struct base_error *error);
+void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk);
+zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error);
+zero_result eng_tier_open(zero_ctx *z);
+void eng_tier_close(zero_ctx *z);
+void eng_tier_count(const zero_ctx *z, zero_statistics *stats);
+struct eng_update_time eng_tier_update_time(const zero_ctx *z);
+void eng_tier_hear(zero_ctx *z, const void *times, size_t stride);
+/* ---- nvme_pass.c */
+zero_result eng_tier_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
+                          void *user, struct base_error *error);
+zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_access access,
+                           eng_part_fn visit, void *user, struct base_error *error);
+void eng_tier_abandon(zero_ctx *z);
+/* ---- nvme_snapshot.c */
+extern const struct eng_snapshot_ops eng_nvme_snapshot;
+/* ---- nvme_params.c */
+void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot);
+zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit);
+/* ---- nvme_sums.c */
+zero_result eng_tier_sums_expect(zero_ctx *z, zero_unit unit);
+zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit);
+void eng_tier_sums_progress(zero_ctx *z);
+zero_result eng_tier_sums_finish(zero_ctx *z);
+/* ---- nvme_update.c */
+void eng_tier_fuse(zero_ctx *z);
+zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass);
+zero_result eng_tier_update_section(zero_ctx *z, size_t section);
+zero_result eng_tier_update_end(zero_ctx *z, zero_result r);
+zero_result eng_tier_update_fused(zero_ctx *z);
+/* ---- nvme_record.c */
+zero_result eng_tier_record(zero_ctx *z);
+zero_result eng_tier_record_beginning(zero_ctx *z);
+size_t eng_tier_record_room(const zero_ctx *z);
+bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step);
+void eng_tier_pass_over(zero_ctx *z);
+const char *eng_tier_broken(const zero_ctx *z);
+struct eng_point eng_tier_point(const zero_ctx *z);
+zero_result eng_tier_take_point(zero_ctx *z, struct base_error *error);
 
 #endif

@@ -5,14 +5,13 @@
 #include "zero/core/api_call.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
-#include "zero/link/publish.h"
-#include "zero/param/gather_slots.h"
-#include "zero/step/fused.h"
-#include "zero/step/update.h"
+#include "zero/exec/host_update.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/clock.h"
+
 #include "zero/exec/gpu.h"
+#include <assert.h>
 
 /* ------------------------------------------------------------------ which, and in what order */
 
@@ -122,7 +121,7 @@ static void sort_tiles(const zero_ctx *z)
 static void begin(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
-    tier->updating = true;
+    z->update.begun = true;
     if (tier->chosen == 0)
         return;
     tier->compression.spent_ns = 0;
@@ -138,6 +137,7 @@ static void begin(zero_ctx *z)
 static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
 {
     const struct eng_piece *piece = &z->tier->tiles.pieces[number];
+    assert(z->tier->left[piece->section] > 0);
     z->tier->left[piece->section]--;
     if (!z->io[piece->section].trains)
         return ZERO_OK;
@@ -156,6 +156,7 @@ static void put(zero_ctx *z, const struct off_tile *tile, bool changed)
 static void put_next(zero_ctx *z, bool changed)
 {
     struct eng_tier *tier = z->tier;
+    assert(tier->put < tier->updated && tier->updated <= tier->chosen);
     const size_t number = tier->order[tier->put++];
     const struct off_tile tile = {.number = number, .memory = tier->memory[number]};
     put(z, &tile, changed);
@@ -191,7 +192,7 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
     for (size_t i = run.first; i < run.first + run.count; i++)
         tier->left[tier->tiles.pieces[i].section]--;
-    return eng_device_tiles_pass(z, tile.number, error);
+    return eng_device_tiles_pass(z, tile.number, tile.memory, error);
 }
 
 static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
@@ -214,10 +215,10 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-/** How long the pass held the program up that began with begin(); its last part since `began`. */
-static void stop_clock(struct eng_tier *tier, uint64_t began)
+/** How long the pass held the program up that began with begin(). */
+static void stop_clock(struct eng_tier *tier)
 {
-    tier->compression.spent_ns += base_clock_ns() - began;
+    tier->compression.spent_ns += base_clock_ns() - tier->began_ns;
     tier->compression.newest = (struct eng_update_time){
         .seconds = (double)tier->compression.spent_ns * 1e-9,
         .waited_s = off_pipeline_counts(tier->pipeline).waited_s - tier->compression.waited_then,
@@ -239,7 +240,7 @@ static void end_passing(zero_ctx *z, struct base_error *error)
 
 static void end(zero_ctx *z, struct base_error *error)
 {
-    z->tier->updating = false;
+    z->update.begun = false;
     if (z->tier->chosen == 0)
         return;
     if (z->config.streamed)
@@ -251,43 +252,57 @@ static void end(zero_ctx *z, struct base_error *error)
     eng_tier_pass_end(z, error->result, error);
 }
 
-zero_result eng_tier_update(zero_ctx *z)
+/** Ends a pass that has failed. */
+static zero_result fail_pass(zero_ctx *z, struct base_error *error)
+{
+    end(z, error);
+    if (z->tier->chosen > 0)
+        stop_clock(z->tier);
+    return eng_fail_from(z, error);
+}
+
+zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass)
 {
     struct eng_tier *tier = z->tier;
     struct base_error error = {0};
-    const size_t sections = z->layout.section_count;
-    const uint64_t began = base_clock_ns();
-    zero_result r = ZERO_OK;
+    tier->began_ns = base_clock_ns();
     if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
-    if (!tier->updating) {
-        r = eng_slots_keep(z);
+    if (!z->update.begun) {
         choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
-    // All ranks publish in one order. What a save had still to read of a fused step comes
-    // last, upwards, and so some sections that are complete are published behind the last tile. An
-    // order by what is complete the ranks would have to agree on, whose saves are at different
-    // tiles; and the next step's gathers wait no longer than without a save, which reads ahead of
-    // the update.
-    for (size_t i = 0; !r && !error.result && i < sections; i++) {
-        const size_t s = tier->up ? i : sections - 1 - i;
-        if (!z->io[s].trains)
-            continue;
-        while (tier->left[s] > 0 && !update_next_tile(z, &error))
-            ;
-        if (!error.result)
-            r = eng_publish_start(z, s);
-    }
+    // What a save had still to read of a fused step comes last, upwards, and so some sections that
+    // are complete are published behind the last tile. An order by what is complete the ranks would
+    // have to agree on, whose saves are at different tiles; and the next step's gathers wait no
+    // longer than without a save, which reads ahead of the update.
+    *pass = (struct eng_update_pass){.down = !tier->up};
+    return ZERO_OK;
+}
+
+zero_result eng_tier_update_section(zero_ctx *z, size_t section)
+{
+    struct base_error error = {0};
+    while (z->tier->left[section] > 0)
+        if (update_next_tile(z, &error))
+            return fail_pass(z, &error);
+    return ZERO_OK;
+}
+
+zero_result eng_tier_update_end(zero_ctx *z, zero_result r)
+{
+    struct eng_tier *tier = z->tier;
+    struct base_error error = {0};
+    if (!z->update.begun) // it has failed, and is ended
+        return r;
     // Of a group all tiles are gone through: those behind the last that trains may share its
     // strips.
-    while (!r && !error.result && tier->updated < tier->chosen && !update_next_tile(z, &error))
-        ;
+    while (!r && tier->updated < tier->chosen)
+        if (update_next_tile(z, &error))
+            return fail_pass(z, &error);
     end(z, &error);
-    if (!r && !error.result)
-        eng_slots_kept(z);
     if (tier->chosen > 0)
-        stop_clock(tier, began);
+        stop_clock(tier);
     return r ? r : error.result ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
@@ -347,7 +362,7 @@ zero_result eng_tier_update_fused(zero_ctx *z)
     struct eng_tier *tier = z->tier;
     struct base_error error = {0};
     zero_result r = ZERO_OK;
-    if (!tier || !tier->updating)
+    if (!tier || !z->update.begun)
         return ZERO_OK;
     const uint64_t began = base_clock_ns();
     while (!r && is_ready(z))

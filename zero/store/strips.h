@@ -2,7 +2,7 @@
  * zero/store/strips.h: what a unit has of something that follows tiles: working copies, or sums of
  * gradients. A pure function of (layout, tiles, size of each piece).
  *
- * A strip is a run of pieces of one unit in one group of tiles (zero/store/state_tiles.h), one
+ * A strip is a run of pieces of one unit in one group of tiles (zero/model/state_tiles.h), one
  * behind the other, and is moved as a whole. It has so many bytes of each piece as there are of
  * what it is for; pieces of which there is nothing are in no strip, and one between others ends
  * theirs. Strips are in the order of pieces, so those of a unit that train follow each other, and
@@ -12,7 +12,7 @@
 #ifndef ZERO_STORE_STRIPS_H
 #define ZERO_STORE_STRIPS_H
 
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 struct eng_strip {
     zero_unit unit;

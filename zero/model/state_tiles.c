@@ -1,24 +1,9 @@
-#include "zero/store/state_tiles.h"
+#include "zero/model/state_tiles.h"
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
-
-/** Of tiles that are smaller than those of the default size, and of larger ones at least. */
-enum { SMALL_IN_MEMORY = 32, SMALL_UNDER_WAY = 8, LARGE_IN_MEMORY = 16 };
-
-size_t eng_tiles_in_memory(size_t tile_bytes)
-{
-    const size_t fit = (size_t)ENG_TILES_IN_MEMORY * ENG_TRANSFER_BYTES / tile_bytes;
-    if (tile_bytes < ENG_TRANSFER_BYTES)
-        return SMALL_IN_MEMORY;
-    return fit > LARGE_IN_MEMORY ? fit : LARGE_IN_MEMORY;
-}
-
-unsigned eng_transfers_under_way(size_t tile_bytes)
-{
-    return tile_bytes < ENG_TRANSFER_BYTES ? SMALL_UNDER_WAY : ENG_TILES_UNDER_WAY;
-}
 
 /** Where the next piece goes; without tables pieces and tiles are only counted. */
 struct cutter {
@@ -175,6 +160,8 @@ size_t eng_piece_offset(const struct eng_piece *piece, int field, size_t element
 {
     const size_t all = piece->granules * ENG_GRANULE;
     const size_t at = element - piece->first * ENG_GRANULE;
+    assert(element >= piece->first * ENG_GRANULE && at < all);
+    assert(field >= 0 && field <= piece->moments);
     if (field == 0)
         return piece->offset + at * piece->weight_size;
     return piece->offset + all * piece->weight_size +

@@ -1,0 +1,32 @@
+#include "zero/core/addresses.h"
+
+#include <assert.h>
+
+size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
+{
+    const struct eng_section *s = &z->layout.sections[section];
+    assert(element >= s->elements[owner].offset);
+    const size_t first =
+        z->publication.all_sums ? z->publication.all_sums[owner].offset / sizeof(float) : 0;
+    return first + s->before[owner] + element - s->elements[owner].offset;
+}
+
+const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
+{
+    const bool own = owner == z->config.rank || z->publication.all_sums;
+    const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
+    return sums + eng_sum_index(z, owner, section, element);
+}
+
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
+{
+    const struct eng_section *section = &z->layout.sections[slice->section];
+    const struct eng_section_place *place = &z->placement.sections[slice->section];
+    const int slot = z->units[section->unit].slot;
+    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    if (place->residence != ENG_SHARDED)
+        return z->memory.params_view + place->home + offset;
+    if (slot < 0)
+        return NULL;
+    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
+}

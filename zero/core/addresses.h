@@ -1,0 +1,59 @@
+/**
+ * zero/core/addresses.h: where a rank's tensors are in memory.
+ */
+#ifndef ZERO_CORE_ADDRESSES_H
+#define ZERO_CORE_ADDRESSES_H
+
+#include "zero/core/context.h"
+
+/** The byte where granule `granule` of a section's home lies. Of state on a device: there, but in
+ * memory while a visit to it is under way; so are the fields below. */
+static inline unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
+{
+    return z->store->home(z, section, granule);
+}
+
+/** fp32 master weights from element `element` of a section on, which must have them; state must
+ * cover the element, here and below. */
+static inline float *eng_weights(const zero_ctx *z, size_t section, size_t element)
+{
+    return z->store->field(z, 0, section, element);
+}
+
+/** Master weights, or the working copy where there are none; *size: bytes of an element. */
+static inline void *eng_best_weights(const zero_ctx *z, size_t section, size_t element,
+                                     size_t *size)
+{
+    const bool master = z->placement.sections[section].master;
+    *size = master ? sizeof(float) : eng_dtype_size(z->layout.sections[section].dtype);
+    return z->store->field(z, 0, section, element);
+}
+
+/** Of type config.moment_dtype. */
+static inline void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
+{
+    return z->store->field(z, 1 + which, section, element);
+}
+
+/** This rank's sums from an element of a section on. */
+static inline float *eng_own_sums(const zero_ctx *z, size_t section, size_t element)
+{
+    return z->store->sums->own(z, section, element);
+}
+
+/** This rank's unfinished blocks of a section; NULL if no round leaves any. */
+static inline float *eng_own_blocks(const zero_ctx *z, size_t section)
+{
+    return z->store->sums->own_blocks(z, section);
+}
+
+/** Where an element of a section lies in the sums of its owner, which has them run by run, or in
+ * all sums, which this rank has rank by rank. */
+size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t element);
+/** The sums of the rank that owns the element; of others at stage 0 only. */
+const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
+
+/** A slice's working copy; NULL if no slot has its unit. */
+const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice);
+
+#endif

@@ -1,0 +1,316 @@
+#include "zero/exec/host_update.h"
+#include "zero/core/addresses.h"
+#include "zero/core/api_call.h"
+#include "zero/core/context.h"
+#include "zero/core/progress.h"
+#include "zero/exec/update_alarm.h"
+#include "zero/model/ranges.h"
+
+#include "base/kernels/sum.h"
+enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
+
+/** The most that ranks contribute to a step whose update adds it up again, in all: with three
+ * numbers an element beside them they are then about what a core's own cache holds. */
+#define AGAIN_BYTES ((size_t)1 << 20)
+enum { AGAIN_RANKS = 8 };
+
+/** How an update is cut: a tile's elements are in memory together. */
+static struct eng_range_cut cut_of(const zero_ctx *z, const struct eng_tiles *tiles)
+{
+    return (struct eng_range_cut){.layout = &z->layout, .tiles = tiles, .most = SEGMENT_ELEMENTS};
+}
+
+static struct eng_segment segment_of(const zero_ctx *z, const struct eng_range *range)
+{
+    const size_t s = range->slice->section;
+    size_t owned = range->count;
+    const int owner = eng_layout_owner(&z->layout, s, range->first, &owned);
+    return (struct eng_segment){
+        .slice = range->slice,
+        .section = s,
+        .group = z->model.params[range->slice->param].group,
+        .first = range->first,
+        .count = range->count,
+        .gradient = z->config.grads_nvme ? NULL : eng_sums(z, owner, s, range->first),
+    };
+}
+
+/** Whether all an update needs is in memory as fp32. */
+static bool is_wide(const zero_ctx *z, size_t section)
+{
+    return z->placement.sections[section].master && z->config.moment_dtype == ZERO_F32;
+}
+
+size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                          const struct eng_tiles *tiles)
+{
+    const struct eng_range_cut cut = cut_of(z, tiles);
+    if (z->config.resident)
+        return 0;
+    return eng_ranges_count(&cut, placement) * sizeof *z->update.segments +
+           (z->layout.section_count + 1) * sizeof *z->update.section_segments;
+}
+
+/** Whether what an update reads and writes drives the first working copies out of the caches again
+ * before anybody reads them. */
+static bool exceeds_caches(const struct eng_placement *p)
+{
+    return p->params_part + p->sums_bytes + p->masters_bytes + p->moments_bytes >
+           coll_sum_cache_bytes();
+}
+
+/** Whether every update of a section can add contributions up itself: kernels do, on what needs no
+ * rounding in between. */
+static bool sums(const zero_ctx *z, size_t s)
+{
+    if (!is_wide(z, s))
+        return false;
+    for (size_t i = z->update.section_segments[s]; i < z->update.section_segments[s + 1]; i++)
+        if (!z->model.groups[z->update.segments[i].group].optimizer->update_sum)
+            return false;
+    return true;
+}
+
+/** Whether all ranks' contributions to a step stay where they are until it is over, are added in
+ * one go, and are few. */
+static bool adds_again(const zero_ctx *z)
+{
+    const size_t world = (size_t)z->config.world;
+    size_t bytes = 0;
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        if (!z->layout.sections[s].frozen)
+            bytes += z->layout.sections[s].granules * ENG_GRANULE *
+                     eng_dtype_size(z->placement.sections[s].comm_dtype);
+    return z->config.stage == 0 && !z->config.grads_nvme && !z->publication.all_sums && world > 1 &&
+           world <= AGAIN_RANKS && z->config.sum_group <= 1 && !z->config.verify_micro &&
+           bytes <= AGAIN_BYTES / world;
+}
+
+bool eng_adds_again(const zero_ctx *z, size_t section)
+{
+    return z->update.adds_again && z->io[section].sums && (z->micro.count == 1 || z->config.local);
+}
+
+/** Tells pieces which segments are theirs: those of each follow each other. */
+static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
+{
+    for (size_t i = 0; i < z->update.section_segments[z->layout.section_count]; i++) {
+        const struct eng_segment *segment = &z->update.segments[i];
+        struct eng_piece *piece =
+            eng_tiles_piece(tiles, segment->section, segment->first / ENG_GRANULE);
+        if (piece->segments++ == 0)
+            piece->first_segment = i;
+    }
+}
+
+/** Cuts what this rank updates of a slice: at stage 0 everything, else what it owns. */
+static size_t cut_slice(const zero_ctx *z, const struct eng_range_cut *cut,
+                        const struct eng_slice *slice, struct eng_segment *segments)
+{
+    struct eng_range left = eng_state_range(&z->placement, slice);
+    size_t made = 0;
+    while (left.count > 0 && !z->layout.sections[slice->section].frozen) {
+        const struct eng_range range = eng_range_next(cut, &left);
+        segments[made++] = segment_of(z, &range);
+    }
+    return made;
+}
+
+static void cut_all(zero_ctx *z, const struct eng_range_cut *cut)
+{
+    size_t made = 0;
+    for (size_t s = 0, i = 0; s < z->layout.section_count; s++) {
+        z->update.section_segments[s] = made;
+        for (; i < z->layout.slice_count && z->layout.slices[i].section == s; i++)
+            made += cut_slice(z, cut, &z->layout.slices[i], z->update.segments + made);
+    }
+    z->update.section_segments[z->layout.section_count] = made;
+}
+
+zero_result eng_segments_make(zero_ctx *z)
+{
+    struct eng_tiles *tiles = z->store->tiles(z);
+    const struct eng_range_cut cut = cut_of(z, tiles);
+    if (z->config.resident)
+        return ZERO_OK;
+    const size_t total = eng_ranges_count(&cut, &z->placement);
+    z->update.segments = base_calloc(total, sizeof *z->update.segments);
+    z->update.section_segments =
+        base_calloc(z->layout.section_count + 1, sizeof *z->update.section_segments);
+    if (!z->update.segments || !z->update.section_segments)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
+    cut_all(z, &cut);
+    if (tiles)
+        note_segments(z, tiles);
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].sums = sums(z, s);
+    z->update.past_caches = exceeds_caches(&z->placement);
+    z->update.adds_again = adds_again(z);
+    return ZERO_OK;
+}
+
+struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
+                                 size_t count, const float *gradient)
+{
+    const size_t s = segment->section;
+    const zero_dtype dtype = z->layout.sections[s].dtype;
+    struct eng_update run = {
+        .count = count,
+        .gradient = gradient,
+        .work_dtype = dtype,
+        .past_caches = z->update.past_caches,
+    };
+    if (z->placement.sections[s].master)
+        run.weight = eng_weights(z, s, first);
+    if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32)
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+    const int moments = z->model.groups[segment->group].optimizer->moments;
+    for (int k = 0; k < moments && z->config.moment_dtype == ZERO_F32; k++)
+        run.moment[k] = eng_moments(z, k, s, first);
+    return run;
+}
+
+/** All of it at once: nothing has to be unpacked. */
+static void update_wide(zero_ctx *z, const struct eng_segment *segment)
+{
+    bool alarm = false;
+    struct eng_update run =
+        eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
+    const struct eng_group *group = &z->model.groups[segment->group];
+    run.alarm = &alarm;
+    group->optimizer->update(&group->choice, z->kernels, &z->update.scalars[segment->group], &run);
+    if (alarm)
+        eng_outcome_look(z, segment->slice, segment->first, segment->count);
+}
+
+void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
+{
+    if (z->model.groups[segment->group].frozen)
+        return;
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    if (is_wide(z, segment->section))
+        update_wide(z, segment);
+    else
+        eng_update_rounded(z, segment);
+    eng_fp_leave(&saved);
+}
+
+/** Updates a segment of a group that is not frozen with the sum of contributions. */
+static size_t add_and_update(zero_ctx *z, const struct eng_segment *segment,
+                             const struct eng_contributions *from, double *squares)
+{
+    const struct eng_group *group = &z->model.groups[segment->group];
+    bool alarm = false;
+    struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
+    struct eng_fp_state saved;
+    eng_fp_enter(&saved);
+    run.alarm = &alarm;
+    const size_t done = group->optimizer->update_sum(z->kernels, &z->update.scalars[segment->group],
+                                                     &run, from, squares);
+    if (alarm)
+        eng_outcome_look(z, segment->slice, segment->first, done);
+    eng_fp_leave(&saved);
+    return done;
+}
+
+size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
+                         const struct eng_contributions *from)
+{
+    if (z->model.groups[segment->group].frozen)
+        return segment->count;
+    double squares[SEGMENT_GRANULES];
+    const size_t done = add_and_update(z, segment, from, squares);
+    for (size_t i = 0; i * ENG_GRANULE < segment->count && done == segment->count; i++)
+        eng_add_square_sum(z, squares[i]);
+    return done;
+}
+
+/** What a rank contributed to a section's sums. */
+static const void *contribution(const zero_ctx *z, int rank, size_t section)
+{
+    const unsigned char *grads =
+        rank == z->config.rank ? z->memory.grads : coll_arena_peer(z->memory.grads_arena, rank);
+    const int slot = z->units[z->layout.sections[section].unit].sum_slot;
+    return grads + z->gradients.slots[slot].offset + z->placement.sections[section].comm_offset;
+}
+
+/** Updates a segment whose sums nobody has kept. All of them are finite, for the step is. */
+static void update_again(zero_ctx *z, const struct eng_segment *segment)
+{
+    const size_t s = segment->section;
+    const void *sources[AGAIN_RANKS];
+    const struct eng_contributions from = {
+        .dtype = z->placement.sections[s].comm_dtype,
+        .sources = sources,
+        .count = eng_contributors(z, z->io[s].round),
+        .first = segment->first,
+    };
+    if (z->model.groups[segment->group].frozen)
+        return;
+    for (int rank = 0; rank < from.count; rank++)
+        sources[rank] = contribution(z, rank, s);
+    add_and_update(z, segment, &from, NULL);
+}
+
+/** A section's update, dealt out over the pool's threads. */
+struct section_update {
+    zero_ctx *z;
+    const struct eng_segment *segments;
+    size_t count;
+};
+
+/** Where the state is kept in tiles, they have the new weights, too. */
+static void keep(const zero_ctx *z, const struct eng_segment *segment)
+{
+    z->store->keep(z, segment->section, segment->first, segment->count);
+}
+
+static void update_task(void *user, size_t index, int thread)
+{
+    (void)thread;
+    const struct section_update *task = user;
+    eng_update_segment(task->z, &task->segments[index]);
+    keep(task->z, &task->segments[index]);
+}
+
+/** Whether only who owns their sums tells a segment from the one before it: that is not as long as
+ * one may be. */
+static bool continues(const struct eng_segment *segment)
+{
+    const struct eng_segment *before = segment - 1;
+    return before->slice == segment->slice && before->first + before->count == segment->first &&
+           before->count < SEGMENT_ELEMENTS;
+}
+
+/** Sums that nobody has kept are nobody's: what only owners tell apart is updated in one go. */
+static void update_again_task(void *user, size_t index, int thread)
+{
+    (void)thread;
+    const struct section_update *task = user;
+    struct eng_segment whole = task->segments[index];
+    if (index > 0 && continues(&task->segments[index]))
+        return;
+    for (; ++index < task->count && continues(&task->segments[index]);)
+        whole.count += task->segments[index].count;
+    update_again(task->z, &whole);
+    keep(task->z, &whole);
+}
+
+void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
+{
+    struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
+    const bool again = eng_adds_again(z, section);
+    z->publication.grads_lent = z->publication.grads_lent || again;
+    base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
+}
+
+zero_result eng_host_update_section(zero_ctx *z, size_t section)
+{
+    const size_t first = z->update.section_segments[section];
+    const size_t end = z->update.section_segments[section + 1];
+    if (!z->io[section].fused)
+        eng_update_range(z, section, first, end - first);
+    z->io[section].fused = false;
+    return ZERO_OK;
+}
