@@ -233,6 +233,7 @@ struct eng_updating {
     bool past_caches;         /**< an update goes through more than the caches hold */
     bool begun;        /**< the pass of the update under way has begun, in a fused step before
                             zero_step() */
+    uint64_t began_ns; /**< when the executor began the update under way; 0: it has not */
     bool adds_again;   /**< see eng_adds_again() */
     uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
     union eng_scalars *scalars; /**< of the step under way, one a group */

@@ -21,6 +21,7 @@
 #include "base/device.h"
 #include "base/kernels/device_kernels.h"
 #include "collectives/gpu/gcomm.h"
+#include "zero/exec/exec.h"
 #include "zero/model/state_tiles.h"
 
 enum {
@@ -92,7 +93,8 @@ struct device_state {
     bool roomy;    /**< device_gradients_fit() */
     bool squared;  /**< the step's squares are in the ballot */
     bool fused;    /**< it is fused, and updated from the first gradient on */
-    bool by_units; /**< the last update was one of unit after unit */
+    bool by_units; /**< the last update was one of unit after unit, */
+    bool at_once;  /**< or of all in one go */
     bool unproved; /**< of an update it is not known here whether what it has stored is finite */
     size_t key_count;
     void *persisted;       /**< event behind the update of what persists, where it is by units */
@@ -202,7 +204,11 @@ void device_metric_set(const zero_ctx *z, int metric, double value);
 zero_result device_step_begin(zero_ctx *z);
 zero_result device_fuse(zero_ctx *z);
 zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
-zero_result device_update(zero_ctx *z, bool *here);
+zero_result device_update(zero_ctx *z, enum eng_update_kind *kind);
+/* Entries of the stores whose state is on the device, or passes through it. */
+zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass);
+zero_result device_update_section(zero_ctx *z, size_t section);
+zero_result device_update_end(zero_ctx *z, zero_result r);
 zero_result device_step_end(zero_ctx *z);
 zero_result device_take_in(zero_ctx *z, int open);
 zero_result device_prove(zero_ctx *z);
@@ -331,7 +337,9 @@ void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
  */
 void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
 void device_tiles_noted(const zero_ctx *z, size_t runs);
-/** An update begins with the sections that persist, or goes on with the others. */
+/** An update begins, with the sections that persist. */
+void device_tiles_begin(const zero_ctx *z);
+/** It comes to a section that persists, or to one of the others, which come behind those. */
 void device_tiles_turn(const zero_ctx *z, bool persistent);
 /** Queues the update of all of a section that was not updated before; sections come in order. */
 zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);

@@ -245,53 +245,47 @@ static zero_result record_section(const zero_ctx *z, size_t s, struct base_error
     return r || !section->persistent ? r : d->ops->event_record(d->state->persisted, d->own, error);
 }
 
-/** Section by section, each sent on its way when it is updated; what persists goes first. */
-static zero_result update_sections(zero_ctx *z)
-{
-    const struct eng_device *d = z->device;
-    struct base_error error = {0};
-    zero_result r = ZERO_OK;
-    for (int pass = 0; pass < 2; pass++) {
-        device_tiles_turn(z, pass == 0);
-        for (size_t s = 0; !r && s < z->layout.section_count; s++) {
-            if (z->layout.sections[s].persistent != (pass == 0))
-                continue;
-            if (update_section(z, s, &error) || record_section(z, s, &error))
-                return device_failed(z, &error, "an update");
-            r = z->io[s].trains ? eng_publish_start(z, s) : ZERO_OK;
-        }
-    }
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        z->io[s].fused = false;
-    if (!r && d->ops->event_record(d->shown, d->own, &error))
-        return device_failed(z, &error, "an update");
-    return r;
-}
-
-/** All in one go. */
-static zero_result update_all(zero_ctx *z)
-{
-    const struct eng_device *d = z->device;
-    struct base_error error = {0};
-    zero_result r = device_update_runs(z, 0, d->state->run_count, &error);
-    if (!r)
-        r = d->ops->event_record(d->shown, d->own, &error);
-    if (r)
-        return device_failed(z, &error, "an update");
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        if (z->io[s].trains)
-            r = eng_publish_start(z, s);
-    return r;
-}
-
-/** What takes its time beside the device's own memory, to pass through or to reach other ranks, is
- * waited for unit by unit. A fused step has begun with the last one, and leaves little. */
-static zero_result update(zero_ctx *z, bool fused)
+zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass)
 {
     struct device_state *state = z->device->state;
+    const bool fused = step_of(z, state->newest)->fused;
+    struct base_error error = {0};
+    // What takes its time beside the device's own memory, to pass through or to reach other ranks,
+    // is waited for unit by unit. A fused step has begun with the last one, and leaves little.
     state->by_units = !fused && (state->tiles || (state->peers && z->config.stage > 0));
-    z->publication.version++;
-    return fused || state->by_units ? update_sections(z) : update_all(z);
+    state->at_once = !fused && !state->by_units;
+    *pass = (struct eng_update_pass){.persistent_first = !state->at_once};
+    device_tiles_begin(z);
+    if (!state->at_once)
+        return ZERO_OK;
+    zero_result r = device_update_runs(z, 0, state->run_count, &error);
+    if (!r)
+        r = z->device->ops->event_record(z->device->shown, z->device->own, &error);
+    return r ? device_failed(z, &error, "an update") : ZERO_OK;
+}
+
+zero_result device_update_section(zero_ctx *z, size_t section)
+{
+    const bool persistent = z->layout.sections[section].persistent;
+    struct base_error error = {0};
+    if (z->device->state->at_once)
+        return ZERO_OK;
+    device_tiles_turn(z, persistent);
+    if (update_section(z, section, &error) || record_section(z, section, &error))
+        return device_failed(z, &error, "an update");
+    return ZERO_OK;
+}
+
+zero_result device_update_end(zero_ctx *z, zero_result r)
+{
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    if (r || d->state->at_once)
+        return r;
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].fused = false;
+    return d->ops->event_record(d->shown, d->own, &error) ? device_failed(z, &error, "an update")
+                                                          : ZERO_OK;
 }
 
 zero_result device_step_begin(zero_ctx *z)
@@ -354,26 +348,19 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     return ZERO_OK;
 }
 
-/** Tiles of files pass when the host knows that the step updates. */
-static zero_result update_files(zero_ctx *z, bool *here)
+zero_result device_update(zero_ctx *z, enum eng_update_kind *kind)
 {
-    const zero_result r = device_take_in(z, 0);
-    *here = !r && !z->stepping.result.skipped;
-    return r;
-}
-
-zero_result device_update(zero_ctx *z, bool *here)
-{
-    const struct device_state *state = z->device->state;
     struct base_error error = {0};
-    *here = false;
-    eng_before_overwrite(z);
     if (wait_for_readers(z, &error))
         return device_failed(z, &error, "a step");
-    if (z->tier)
-        return update_files(z, here);
-    const zero_result r = update(z, step_of(z, state->newest)->fused);
-    eng_stretch(z, CONTROL_UPDATE, -1, state->began_ns, &z->stats.update_s);
+    if (!z->store->records->kept) {
+        z->update.began_ns = z->device->state->began_ns;
+        *kind = ENG_UPDATE_QUEUED;
+        return ZERO_OK;
+    }
+    // Tiles of files pass when the host knows that the step updates.
+    const zero_result r = device_take_in(z, 0);
+    *kind = r || z->stepping.result.skipped ? ENG_NO_UPDATE : ENG_UPDATE_DECIDED;
     return r;
 }
 

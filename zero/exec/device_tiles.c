@@ -284,10 +284,21 @@ zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_er
     return r;
 }
 
+void device_tiles_begin(const zero_ctx *z)
+{
+    struct device_tiles *tiles = z->device->state->tiles;
+    if (!tiles)
+        return;
+    tiles->turn = PERSISTENT;
+    tiles->next = 0;
+}
+
 void device_tiles_turn(const zero_ctx *z, bool persistent)
 {
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
+        return;
+    if ((tiles->turn == PERSISTENT) == persistent)
         return;
     tiles->turn = persistent ? PERSISTENT : OTHERS;
     tiles->next = 0;

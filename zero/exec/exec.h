@@ -49,6 +49,13 @@ struct eng_decision {
                                       eng_step_hooks.metrics(); NULL: they have */
 };
 
+/** How a step is updated. */
+enum eng_update_kind {
+    ENG_NO_UPDATE,      /**< it is decided, and skipped */
+    ENG_UPDATE_DECIDED, /**< it is decided, and updates */
+    ENG_UPDATE_QUEUED,  /**< the update is queued behind the decision, which may leave it out */
+};
+
 /** Whom executors tell what they learn of steps: zero/step sets z->on_step in zero_open(). */
 struct eng_step_hooks {
     /** A step is decided: keeps its result, and applies the policy for steps that are not finite.
@@ -161,9 +168,9 @@ struct eng_exec {
      * that: hooks.decided() hears of it now, or in take_in(). What *decision has of norm, finite
      * and bad is known if not .decides_later. */
     zero_result (*decide)(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
-    /** Makes the update, behind the decision. *here: the step is decided, updates, and the caller
-     * is to run the update. Collective, ordered. */
-    zero_result (*update)(zero_ctx *z, bool *here);
+    /** Nothing that an update overwrites is read any more behind this. *kind: what the caller is to
+     * do. Collective, ordered. */
+    zero_result (*update)(zero_ctx *z, enum eng_update_kind *kind);
     /** zero_step() is about to return: what is known of the step is told. Collective, ordered. */
     zero_result (*step_end)(zero_ctx *z);
     /** Tells hooks.decided() of decisions that are known, and waits until at most `open` steps are
@@ -229,7 +236,7 @@ bool eng_no_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_err
 zero_result eng_host_fuse(zero_ctx *z);
 /** Decides a step at once, by what ranks have exchanged. */
 zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
-zero_result eng_host_update(zero_ctx *z, bool *here);
+zero_result eng_host_update(zero_ctx *z, enum eng_update_kind *kind);
 zero_result eng_host_step_end(zero_ctx *z);
 
 /** The unit's gradient has left its slot, which may be used again. */

@@ -125,9 +125,9 @@ zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_
     return z->on_step->decided(z, decision);
 }
 
-zero_result eng_host_update(zero_ctx *z, bool *here)
+zero_result eng_host_update(zero_ctx *z, enum eng_update_kind *kind)
 {
-    *here = !z->stepping.result.skipped;
+    *kind = z->stepping.result.skipped ? ENG_NO_UPDATE : ENG_UPDATE_DECIDED;
     return ZERO_OK;
 }
 

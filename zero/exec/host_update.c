@@ -309,7 +309,7 @@ zero_result eng_host_update_section(zero_ctx *z, size_t section)
 {
     const size_t first = z->update.section_segments[section];
     const size_t end = z->update.section_segments[section + 1];
-    if (!z->io[section].fused)
+    if (z->io[section].trains && !z->io[section].fused)
         eng_update_range(z, section, first, end - first);
     z->io[section].fused = false;
     return ZERO_OK;

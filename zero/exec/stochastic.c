@@ -2,8 +2,8 @@
 // Deep learning with limited numerical precision, 2015, section 3), so that what is smaller than a
 // unit in their last place is not lost but added with its probability.
 
-#include "zero/core/addresses.h"
 #include "zero/exec/stochastic.h"
+#include "zero/core/addresses.h"
 #include "zero/core/context.h"
 #include "zero/exec/host_update.h"
 

@@ -16,8 +16,7 @@
 static bool has_turn(const zero_ctx *z, const struct eng_update_pass *pass, size_t section,
                      int turn)
 {
-    return z->io[section].trains &&
-           (!pass->persistent_first || z->layout.sections[section].persistent == (turn == 0));
+    return !pass->persistent_first || z->layout.sections[section].persistent == (turn == 0);
 }
 
 /** Goes through all sections, in the order of the pass. All ranks publish in one order. */
@@ -33,7 +32,7 @@ static zero_result update_sections(zero_ctx *z, const struct eng_update_pass *pa
             if (!has_turn(z, pass, s, turn) || (published && !pass->completes))
                 continue;
             r = z->store->update_section(z, s);
-            if (!r && !published)
+            if (!r && !published && z->io[s].trains)
                 published = eng_publish_start(z, s);
         }
     return r ? r : published;
@@ -56,7 +55,8 @@ static zero_result update_and_publish(zero_ctx *z)
 zero_result eng_update_all(zero_ctx *z)
 {
     eng_before_overwrite(z);
-    const uint64_t begin = base_clock_ns();
+    const uint64_t begin = z->update.began_ns ? z->update.began_ns : base_clock_ns();
+    z->update.began_ns = 0;
     z->publication.version++;
     zero_result r = z->link->fetch_sums(z);
     if (r)

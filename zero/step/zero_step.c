@@ -189,7 +189,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     const double scale = args->scale / z->stepping.scale.value;
     const struct eng_motion motion = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
-    bool here = false;
+    enum eng_update_kind kind = ENG_NO_UPDATE;
     zero_result r = eng_observe_step(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
@@ -208,11 +208,13 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     };
     r = z->exec->decide(z, args, &decision);
     if (!r)
-        r = z->exec->update(z, &here);
+        r = z->exec->update(z, &kind);
     if (r)
         return r;
-    if (here)
+    if (kind == ENG_UPDATE_DECIDED)
         r = update(z, scale, verdict.large);
+    else if (kind == ENG_UPDATE_QUEUED)
+        r = eng_update_all(z);
     end_batch(z, verdict.stop);
     return r ? r : z->store->records->record(z);
 }

@@ -283,7 +283,7 @@ zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass)
 zero_result eng_tier_update_section(zero_ctx *z, size_t section)
 {
     struct base_error error = {0};
-    while (z->tier->left[section] > 0)
+    while (z->io[section].trains && z->tier->left[section] > 0)
         if (update_next_tile(z, &error))
             return fail_pass(z, &error);
     return ZERO_OK;

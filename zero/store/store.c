@@ -4,6 +4,7 @@
 #include "zero/store/store.h"
 
 #include "zero/core/context.h"
+#include "zero/exec/device_parts.h"
 #include "zero/exec/host_update.h"
 #include "zero/plan/plan.h"
 #include "zero/store/device_snapshot.h"
@@ -312,9 +313,9 @@ static const struct eng_store device = {
     .update_fused = no_work,
     .tiles = no_tiles,
     .keep = keep_nothing,
-    .update_begin = begin_update,
-    .update_section = eng_host_update_section,
-    .update_end = end_update,
+    .update_begin = device_update_begin,
+    .update_section = device_update_section,
+    .update_end = device_update_end,
     .files = &no_files,
     .staging = &no_staging,
     .sums = &sums_in_memory,
@@ -337,9 +338,9 @@ static const struct eng_store through = {
     .update_fused = no_work,
     .tiles = no_tiles,
     .keep = keep_nothing,
-    .update_begin = begin_update,
-    .update_section = eng_host_update_section,
-    .update_end = end_update,
+    .update_begin = device_update_begin,
+    .update_section = device_update_section,
+    .update_end = device_update_end,
     .files = &no_files,
     .staging = &no_staging,
     .sums = &sums_in_memory,

@@ -298,7 +298,7 @@ struct eng_store {
     /** An update begins, or goes on in a fused step that has begun: how it goes through the
      * sections. */
     zero_result (*update_begin)(zero_ctx *z, struct eng_update_pass *pass);
-    /** Updates what of a section was not updated before. */
+    /** Updates what of a section was not updated before; nothing, if it does not train. */
     zero_result (*update_section)(zero_ctx *z, size_t section);
     /** Ends the pass that `r` has come of; returns it, or what fails in the end. */
     zero_result (*update_end)(zero_ctx *z, zero_result r);
