@@ -190,7 +190,8 @@ struct eng_memory {
     const unsigned char *params_view; /**< params as the program sees them */
     float *sums, *blocks, *masters;
     unsigned char *moments, *slots;
-    void *nowhere; /**< see eng_nowhere() */
+    void *nowhere;             /**< see eng_nowhere() */
+    struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
 };
 
 /** Gathers of units, and their order. */
@@ -308,11 +309,10 @@ struct zero_ctx {
     struct eng_watch watch;
     struct eng_stop stop;
 
-    const struct eng_exec *exec;          /**< who computes: exec.h */
-    const struct eng_link *link;          /**< how buckets move: zero/link/link.h */
-    const struct eng_step_hooks *on_step; /**< whom it tells what it learns of steps */
-    struct eng_device *device;            /**< where the program computes; NULL: on the host */
-    struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
+    const struct eng_exec *exec;             /**< who computes: exec.h */
+    const struct eng_link *link;             /**< how buckets move: zero/link/link.h */
+    const struct eng_step_hooks *on_step;    /**< whom it tells what it learns of steps */
+    struct eng_device *device;               /**< where the program computes; NULL: on the host */
     const struct eng_store *store;           /**< where state is kept */
     struct eng_tier *tier;                   /**< state in a file; NULL: all of it is in memory */
     struct eng_blobs *blobs;                 /**< what is attached; NULL: nothing yet */

@@ -84,7 +84,7 @@ zero_result eng_bounce_make(zero_ctx *z, struct base_error *error)
     struct eng_bounce *bounce = base_calloc(1, sizeof *bounce);
     if (!bounce)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for buffers of state");
-    z->bounce = bounce;
+    z->memory.bounce = bounce;
     zero_result r = base_arena_init(&bounce->memory, BUFFERS * bytes, 4096, error);
     if (!r && bytes > 0)
         r = d->ops->pin(bounce->memory.memory, BUFFERS * bytes, error);
@@ -99,7 +99,7 @@ zero_result eng_bounce_make(zero_ctx *z, struct base_error *error)
 
 void eng_bounce_free(zero_ctx *z)
 {
-    struct eng_bounce *bounce = z->bounce;
+    struct eng_bounce *bounce = z->memory.bounce;
     if (!bounce)
         return;
     const struct eng_device *d = z->device;
@@ -111,14 +111,14 @@ void eng_bounce_free(zero_ctx *z)
     }
     base_arena_free(&bounce->memory);
     base_free(bounce);
-    z->bounce = NULL;
+    z->memory.bounce = NULL;
 }
 
 /* ------------------------------------------------------------------ where state is */
 
 void *eng_bounce_find(const zero_ctx *z, void *there)
 {
-    const struct buffer *open = z->bounce ? z->bounce->open : NULL;
+    const struct buffer *open = z->memory.bounce ? z->memory.bounce->open : NULL;
     unsigned char *address = there;
     for (int i = 0; open && i < open->count; i++) {
         const struct field *field = &open->fields[i];
@@ -211,9 +211,9 @@ static zero_result visit_one(zero_ctx *z, struct buffer *buffer, const struct en
         return r;
     for (int i = 0; i < buffer->count && visitor->access == ENG_REPLACE; i++)
         memset(buffer->fields[i].here, 0, buffer->fields[i].bytes);
-    z->bounce->open = buffer;
+    z->memory.bounce->open = buffer;
     r = visitor->visit(z, visitor->user, part, visitor->error);
-    z->bounce->open = NULL;
+    z->memory.bounce->open = NULL;
     return r || !writes(visitor->access) ? r : give_back(z, buffer, error);
 }
 
@@ -229,7 +229,7 @@ static struct eng_part cut(const struct eng_slice *slice, size_t first, size_t e
 static zero_result visit_all(zero_ctx *z, const struct eng_part *whole,
                              const struct visitor *visitor, struct base_error *error)
 {
-    struct buffer *buffers = z->bounce->buffers;
+    struct buffer *buffers = z->memory.bounce->buffers;
     const size_t end = whole->first + whole->count;
     struct eng_part part = cut(whole->slice, whole->first, end);
     zero_result r = fill(z, &buffers[0], &part, visitor->access, error);
