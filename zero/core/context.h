@@ -237,7 +237,8 @@ struct eng_updating {
     uint64_t began_ns; /**< when the executor began the update under way; 0: it has not */
     bool adds_again;   /**< see eng_adds_again() */
     uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
-    union eng_scalars *scalars; /**< of the step under way, one a group */
+    union eng_scalars *scalars;              /**< of the step under way, one a group */
+    const struct eng_overwrite_guard *guard; /**< overwrite.h; NULL: nothing is read */
 };
 
 /** New values and sums on their way to the other ranks. */
@@ -319,7 +320,6 @@ struct zero_ctx {
     struct eng_runs runs;                    /**< whose checkpoints it saves */
     struct eng_save *save;                   /**< NULL before the first zero_save() */
     const struct eng_record_content *record; /**< what a record of state in a file has beside it */
-    const struct eng_overwrite_guard *overwrite; /**< overwrite.h; NULL: nothing is read */
     struct eng_save_status save_status;
 };
 

@@ -3,7 +3,7 @@
  *
  * A save reads weights and moments behind the next steps. Whatever changes them asks the guard
  * first, which waits until the save has read them or has made a copy (copy-on-write). The part that
- * saves sets z->overwrite; without a guard nothing waits.
+ * saves sets z->update.guard; without a guard nothing waits.
  */
 #ifndef ZERO_CORE_OVERWRITE_H
 #define ZERO_CORE_OVERWRITE_H
@@ -24,18 +24,18 @@ struct eng_overwrite_guard {
 
 static inline void eng_before_overwrite(zero_ctx *z)
 {
-    if (z->overwrite)
-        z->overwrite->all(z);
+    if (z->update.guard)
+        z->update.guard->all(z);
 }
 
 static inline uint64_t eng_before_tile_overwrite(zero_ctx *z, size_t tile)
 {
-    return z->overwrite ? z->overwrite->tile(z, tile) : 0;
+    return z->update.guard ? z->update.guard->tile(z, tile) : 0;
 }
 
 static inline bool eng_tile_may_be_overwritten(const zero_ctx *z, size_t tile)
 {
-    return !z->overwrite || z->overwrite->tile_is_free(z, tile);
+    return !z->update.guard || z->update.guard->tile_is_free(z, tile);
 }
 
 #endif

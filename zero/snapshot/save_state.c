@@ -127,7 +127,7 @@ static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
     z->save = save;
-    z->overwrite = &eng_save_guard;
+    z->update.guard = &eng_save_guard;
     if (save) {
         pthread_mutex_init(&save->summing, NULL);
         save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
@@ -163,7 +163,7 @@ static void release(zero_ctx *z)
     base_free(save->all);
     base_free(save);
     z->save = NULL;
-    z->overwrite = NULL;
+    z->update.guard = NULL;
 }
 
 /** Where memory is short: how much of it is for copies, which the caller decides. */
