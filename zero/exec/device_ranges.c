@@ -1,5 +1,5 @@
 // The runs that an update works through: all of what trains, in the order of sections; where state
-// passes through the device (tiles.c), no run has elements of two tiles.
+// passes through the device (device_tiles.c), no run has elements of two tiles.
 
 #include "zero/core/addresses.h"
 #include "zero/core/progress.h"

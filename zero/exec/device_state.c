@@ -68,7 +68,7 @@ size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placem
     return z->config.resident ? received_bytes(z, placement) : 0;
 }
 
-/** Bytes of the runs; of those through tiles tiles.c knows. */
+/** Bytes of the runs; device_tiles.c counts those of what passes through the device. */
 static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *p)
 {
     const size_t runs = z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);

@@ -25,7 +25,7 @@ size_t eng_device_params(const struct eng_layout *layout);
 
 /** Whether this unit's gradient is on its way to the host. Also without a device. */
 bool eng_device_waits(const zero_ctx *z, zero_unit unit);
-/* ---- probe.c */
+/* ---- device_probe.c */
 
 /** Finds the bytes a second that are copied each way between the device and pinned memory of the
  * host, both ways at once, by all ranks at the same time; before there is anything else of the
@@ -51,7 +51,7 @@ size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
 size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement);
 /** Bytes there for what other ranks send of their gradients. */
 size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement);
-/* ---- tiles.c: with state that passes through the device (config.streamed) */
+/* ---- device_tiles.c: with state that passes through the device (config.streamed) */
 
 /** What that takes: all zero without. */
 struct eng_device_tiles_needs {

@@ -76,7 +76,7 @@ static zero_result check_state(zero_ctx *z, const char *call)
 }
 
 /** From here on no memory of a peer is read, and every sum of this rank is complete. */
-static zero_result come_to_rest(zero_ctx *z)
+static zero_result drain_step(zero_ctx *z)
 {
     zero_result r = eng_slots_settle(z);
     if (!r)
@@ -86,10 +86,10 @@ static zero_result come_to_rest(zero_ctx *z)
     return r ? r : eng_grad_finish(z);
 }
 
-/** The same, and the host knows what its steps and sums have come to. */
-static zero_result come_to_know(zero_ctx *z)
+/** Drains the step, and makes what its gradients and the steps before have come to known here. */
+static zero_result learn_step(zero_ctx *z)
 {
-    zero_result r = come_to_rest(z);
+    zero_result r = drain_step(z);
     if (!r)
         r = z->exec->take_in(z, 0);
     return r ? r : z->exec->learn(z);
@@ -228,7 +228,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
     if (!r)
         r = check_state(z, "zero_step");
     if (!r)
-        r = come_to_rest(z);
+        r = drain_step(z);
     if (!r)
         r = conclude(z, &args);
     if (!r)
@@ -293,7 +293,7 @@ static zero_result skip_step(zero_ctx *z)
         r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is a fused step",
                      (unsigned long long)z->step + 1);
     if (!r)
-        r = come_to_know(z);
+        r = learn_step(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (r)
@@ -338,7 +338,7 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_grad_norm");
     if (!r)
-        r = come_to_know(z);
+        r = learn_step(z);
     if (!r)
         r = eng_verdict(z, &motion, &verdict);
     if (!r)
