@@ -65,16 +65,10 @@ static bool next_is_missing(const struct off_pipeline *pipeline)
 
 static void hand_out(struct off_pipeline *pipeline, struct off_tile *tile)
 {
-    struct base_error failure = {.result = ZERO_OK};
     const size_t number = pipeline->order[pipeline->taken++];
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[number]];
     off_pipeline_set_state(pipeline, buffer, OFF_OUT);
-    *tile = (struct off_tile){.number = number,
-                              .memory = buffer->there ? buffer->there : buffer->memory};
-    if (off_pipeline_lend(pipeline, buffer, &failure)) {
-        off_pipeline_fail(pipeline, &failure);
-        off_pipeline_wake(pipeline);
-    }
+    *tile = (struct off_tile){.number = number, .memory = buffer->memory};
 }
 
 zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *tile,
@@ -116,9 +110,6 @@ void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile
 {
     pthread_mutex_lock(&pipeline->mutex);
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[tile->number]];
-    struct base_error failure = {.result = ZERO_OK};
-    if (off_pipeline_copy_out(pipeline, buffer, changed, &failure))
-        off_pipeline_fail(pipeline, &failure);
     if (changed) {
         pipeline->busy++;
         off_pipeline_set_state(pipeline, buffer, OFF_CHANGED);
@@ -165,10 +156,8 @@ zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *e
     pipeline->count = pipeline->fetched;
     wait_while(pipeline, transfers_are_under_way);
     const zero_result result = pipeline->failure.result;
-    if (result) {
+    if (result)
         zero_fail(error, result, "%s", pipeline->failure.message);
-        off_pipeline_await_device(pipeline); // tiles that are out, too, have their buffers
-    }
     // What is still under way has its buffers: no pass may take them for tiles.
     if (result == ZERO_E_TIMEOUT)
         pipeline->next_failure = pipeline->failure;
@@ -246,7 +235,6 @@ void off_pipeline_destroy(struct off_pipeline *pipeline)
     for (unsigned i = 0; i < coder_count(pipeline->helper_count) && pipeline->helpers; i++)
         if (pipeline->codec)
             pipeline->codec->destroy(pipeline->helpers[i].coder);
-    off_pipeline_end_copies(pipeline);
     off_tile_queue_destroy(&pipeline->queue);
     pthread_cond_destroy(&pipeline->work);
     pthread_cond_destroy(&pipeline->chores);
@@ -293,24 +281,16 @@ static struct off_tile_queue_config queue_config(const struct off_pipeline_confi
     };
 }
 
-// NULL: the caller works on tiles where they are read to.
-static const struct base_device *device_of(const struct off_pipeline_config *config)
-{
-    return config->device == &base_device_cpu ? NULL : config->device;
-}
-
 struct off_pipeline_memory off_pipeline_memory(const struct off_pipeline_config *config,
                                                size_t tile_bytes)
 {
     const size_t spares = spare_count(config, tile_bytes);
     const struct off_tile_queue_config queue = queue_config(config, spares);
     const struct off_io_memory io = off_tile_queue_memory(&queue);
-    const struct off_tile_queue_config there = {.places = config->buffers};
     const unsigned coders = coder_count(config->helpers);
     const size_t codec = config->codec ? config->codec->bytes(config->codec_user) : 0;
     return (struct off_pipeline_memory){
         .buffers = off_tile_queue_pages(&queue, tile_bytes),
-        .device = device_of(config) ? off_tile_queue_pages(&there, tile_bytes) : 0,
         .tables = sizeof(struct off_pipeline) + config->buffers * sizeof(struct off_buffer) +
                   (spares + 1) * sizeof(unsigned char *) + config->tiles * sizeof(int) +
                   coders * (sizeof(struct off_helper) + codec) + io.bytes,
@@ -352,7 +332,7 @@ static zero_result make_buffers(struct off_pipeline *pipeline,
     while (pipeline->spare_count < spares)
         pipeline->spares[pipeline->spare_count++] = off_tile_queue_place(&pipeline->queue, place++);
     pipeline->nothing = off_tile_queue_place(&pipeline->queue, place);
-    return off_pipeline_make_copies(pipeline, error);
+    return ZERO_OK;
 }
 
 static zero_result make_coders(struct off_pipeline *pipeline,
@@ -409,9 +389,6 @@ zero_result off_pipeline_create(struct off_pipeline **out, const struct off_pipe
     pipeline->codec = config->codec;
     pipeline->encode = config->codec && config->encode;
     pipeline->fill = config->fill;
-    pipeline->device = device_of(config);
-    pipeline->device_number = config->device_number;
-    pipeline->callers = config->device_stream;
     pipeline->tiles = config->tiles;
     pipeline->buffer_count = config->buffers;
     pipeline->helper_count = config->helpers;

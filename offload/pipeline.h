@@ -17,18 +17,12 @@
  * encoded to until it is written: a codec takes some places more than there are buffers, of many
  * buffers not as many again.
  *
- * On a device (base/device.h) tiles go through memory of the host, where all of this is done, to
- * the device's and back, by copies in streams of their own. Nobody waits for those: work that the
- * caller gives to his stream of the device after next finds the tile's contents, and what he gave
- * it before put is in what is written.
- *
  * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
  * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
  */
 #ifndef OFFLOAD_PIPELINE_H
 #define OFFLOAD_PIPELINE_H
 
-#include "base/device.h"
 #include "offload/io.h"
 #include "offload/pages.h"
 #include "offload/tile_codec.h"
@@ -51,11 +45,6 @@ struct off_pipeline_config {
     const void *codec_user;             /**< its functions' argument */
     bool encode; /**< tiles that are written, until off_pipeline_encode() says something else: there
                       is room for it; those read are decoded anyway */
-    const struct base_device *device; /**< that the caller works on tiles with; NULL: the CPU */
-    int device_number; /**< which one; the caller has entered it in every call here */
-    /** The caller's, for that work; borrowed until destroy, which waits for it. timeout_s is not
-     * for what it, or a copy, waits for. */
-    void *device_stream;
     /** Between passes, writes to the second places of a new file, which otherwise the second pass
      * would be the first to write to, and three times as slow. A failure is the next pass's. */
     bool fill;
@@ -64,7 +53,7 @@ struct off_pipeline_config {
 /** A tile in memory. */
 struct off_tile {
     size_t number;
-    void *memory; /**< of off_tilefile_tile_bytes() bytes: the device's, or a multiple of 4,096 */
+    void *memory; /**< off_tilefile_tile_bytes() bytes, at a multiple of 4,096 */
 };
 
 /** What passes have done so far. */
@@ -79,7 +68,6 @@ struct off_pipeline_counts {
 /** What a pipeline takes. */
 struct off_pipeline_memory {
     size_t buffers; /**< bytes for tiles: off_pipeline_pages() */
-    size_t device;  /**< bytes of the device's memory; 0 with the CPU */
     size_t tables;  /**< of small structures, those of engine and codec included */
     size_t threads; /**< threads, the engine's included */
 };
@@ -89,8 +77,8 @@ struct off_pipeline_memory {
 struct off_pipeline_memory off_pipeline_memory(const struct off_pipeline_config *config,
                                                size_t tile_bytes);
 
-/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(),
- * ZERO_E_DEVICE: *pipeline is NULL. */
+/** ZERO_E_INVALID, ZERO_E_NOMEM, ZERO_E_UNSUPPORTED, ZERO_E_LIMIT as of off_io_create(): *pipeline
+ * is NULL. */
 zero_result off_pipeline_create(struct off_pipeline **pipeline,
                                 const struct off_pipeline_config *config, struct base_error *error);
 
@@ -104,8 +92,8 @@ void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order,
 /**
  * The next tile of the pass, with its current contents; of one that has none yet
  * (off_tilefile_has_contents()) the memory is uninitialised. Several may be out, fewer than there
- * are buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT,
- * ZERO_E_DEVICE; ZERO_E_TIMEOUT: nothing has moved for timeout_s. After an error only end.
+ * are buffers. ZERO_NOT_FOUND (no message): that was the last. ZERO_E_IO, ZERO_E_CORRUPT;
+ * ZERO_E_TIMEOUT: nothing has moved for timeout_s. After an error only end.
  */
 zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *tile,
                               struct base_error *error);
@@ -120,8 +108,7 @@ void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile
  * Ends the pass when all is written. On an error, the first of the pass, off_tilefile_abandon() is
  * in order, and nothing is kept in memory. Nothing of it is under way afterwards, but for a
  * ZERO_E_TIMEOUT, which takes the place of an earlier error and has its message, and after which
- * only destroy helps, which waits. After an error the caller's stream of a device has nothing left
- * to do.
+ * only destroy helps, which waits.
  */
 zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *error);
 

@@ -39,8 +39,6 @@ struct off_buffer {
     enum off_buffer_state state;        /**< off_pipeline_set_state() changes it */
     struct off_buffer *next, *previous; /**< in the list of what waits as it does */
     unsigned char *memory;              /**< the tile */
-    void *there;                        /**< the tile on the device; NULL with the CPU */
-    void *copied, *worked;              /**< events of the device */
     unsigned char *packed; /**< the tile encoded, a spare, until it is written; else NULL */
     size_t tile;
     size_t stored; /**< bytes it has in the file, or will have */
@@ -64,11 +62,7 @@ struct off_pipeline {
     struct off_tilefile *tilefile;
     const struct off_tile_codec *codec;
     bool encode, fill;
-    struct off_tile_queue queue;      /**< the thread's */
-    const struct base_device *device; /**< NULL: the CPU */
-    int device_number;
-    void *callers, *inward, *outward; /**< streams of it: the caller's, copies to it and from it */
-    void *tiles_there, *pinned;       /**< its memory, and the host's that it has fixed */
+    struct off_tile_queue queue; /**< the thread's */
     size_t tiles, buffer_count;
     pthread_t thread;
     bool has_thread;
@@ -124,33 +118,5 @@ void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *f
 
 /** Makes a buffer free; mutex held. */
 void off_pipeline_free_buffer(struct off_pipeline *pipeline, struct off_buffer *buffer);
-
-/* Copies between a buffer and the device. With the CPU none of these does anything. ZERO_E_DEVICE
- * and others name the tile. */
-
-/** Begins to copy what is in the buffer to the device, when nobody works on the tile there any
- * more. */
-zero_result off_pipeline_copy_in(const struct off_pipeline *pipeline,
-                                 const struct off_buffer *buffer, struct base_error *error);
-/** Has the caller's stream wait for that. */
-zero_result off_pipeline_lend(const struct off_pipeline *pipeline, const struct off_buffer *buffer,
-                              struct base_error *error);
-/** Marks how far the caller's stream works on the tile; if it was `changed`, begins to copy it back
- * from there on. */
-zero_result off_pipeline_copy_out(const struct off_pipeline *pipeline,
-                                  const struct off_buffer *buffer, bool changed,
-                                  struct base_error *error);
-/** Waits for the last copy: then the buffer is the host's. */
-zero_result off_pipeline_await_copy(const struct off_pipeline *pipeline,
-                                    const struct off_buffer *buffer, struct base_error *error);
-/** Waits for all copies, and for the caller's stream. */
-void off_pipeline_await_device(const struct off_pipeline *pipeline);
-
-/** A thread of the pipeline's own uses its device from here to its end. */
-void off_pipeline_enter_device(const struct off_pipeline *pipeline);
-
-/** Makes what copies need, after the buffers; end is in order if it fails, too. */
-zero_result off_pipeline_make_copies(struct off_pipeline *pipeline, struct base_error *error);
-void off_pipeline_end_copies(struct off_pipeline *pipeline);
 
 #endif

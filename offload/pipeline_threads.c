@@ -185,9 +185,7 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
     pthread_mutex_unlock(&pipeline->mutex);
     if (opens) {
         open_tile(pipeline, coder, buffer, &spare, &failure);
-        if (!failure.result)
-            off_pipeline_copy_in(pipeline, buffer, &failure);
-    } else if (!off_pipeline_await_copy(pipeline, buffer, &failure)) {
+    } else {
         seal_tile(pipeline, coder, buffer, &spare);
     }
     pthread_mutex_lock(&pipeline->mutex);
@@ -218,7 +216,6 @@ void *off_pipeline_helper(void *argument)
 {
     const struct off_helper *helper = argument;
     struct off_pipeline *pipeline = helper->pipeline;
-    off_pipeline_enter_device(pipeline);
     pthread_mutex_lock(&pipeline->mutex);
     while (!pipeline->stop) {
         struct off_buffer *buffer = first_chore(pipeline);
@@ -260,10 +257,7 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
     };
     pipeline->counts.contents[direction] +=
         off_tilefile_tile_bytes(pipeline->tilefile, buffer->tile);
-    // What is read to was copied from when another tile was handed out: long ago, unless that one
-    // was put back unchanged.
-    if (off_pipeline_await_copy(pipeline, buffer, &failure) ||
-        off_tile_queue_submit(&pipeline->queue, &buffer->request, pipeline->codec, &failure)) {
+    if (off_tile_queue_submit(&pipeline->queue, &buffer->request, pipeline->codec, &failure)) {
         off_pipeline_fail(pipeline, &failure);
         drop(pipeline, buffer);
     }
@@ -399,7 +393,6 @@ void *off_pipeline_io_thread(void *argument)
 {
     struct off_pipeline *pipeline = argument;
     struct off_buffer *chore;
-    off_pipeline_enter_device(pipeline);
     pthread_mutex_lock(&pipeline->mutex);
     while (!pipeline->stop) {
         pipeline->asked = false;

@@ -13,15 +13,13 @@ struct event {
     uint64_t recorded, reached; // how often
 };
 
-enum kind { COPY, ZERO, KERNEL, RECORD, WAIT };
+enum kind { COPY, ZERO, RECORD, WAIT };
 
 struct work {
     enum kind kind;
     unsigned char *to;
     const unsigned char *from;
     size_t bytes;
-    fake_kernel kernel;
-    void *user;
     struct event *event;
     uint64_t count; // of the event's
 };
@@ -45,9 +43,7 @@ static struct {
     pthread_cond_t given, done;
     struct stream streams[MOST_STREAMS];
     struct range ranges[MOST_RANGES], pinned[MOST_RANGES];
-    unsigned events, operations, fail_at;
-    bool dies, dead, failed;
-    bool working; // the thread, with the mutex given away
+    unsigned events;
     const char *complaint;
     uint32_t chance;
     size_t room; // of each device
@@ -96,25 +92,10 @@ static _Thread_local struct {
     int number[MOST_ENTERED], depth;
 } entered;
 
-static zero_result begin(const char *what, struct base_error *error)
+static void begin(void)
 {
     if (entered.depth == 0)
         complain("a thread that has not entered the device");
-    fake.operations++;
-    if (fake.fail_at > 0 && fake.operations == fake.fail_at) {
-        fake.failed = true;
-        fake.dead = fake.dies;
-    }
-    while (fake.dead && fake.working)
-        pthread_cond_wait(&fake.done, &fake.mutex);
-    for (int i = 0; fake.dead && i < MOST_STREAMS; i++)
-        fake.streams[i].done = fake.streams[i].given;
-    if (fake.dead)
-        pthread_cond_broadcast(&fake.done);
-    if (fake.dead || (fake.fail_at > 0 && fake.operations == fake.fail_at))
-        return zero_fail(error, ZERO_E_DEVICE, "%s, operation %u of the fake device, fails", what,
-                         fake.operations);
-    return ZERO_OK;
 }
 
 // That this thread uses; -1: none.
@@ -147,7 +128,7 @@ static bool can_begin(const struct stream *stream)
 static struct stream *choose(void)
 {
     const unsigned first = any(MOST_STREAMS);
-    for (unsigned i = 0; i < MOST_STREAMS && !fake.dead; i++)
+    for (unsigned i = 0; i < MOST_STREAMS; i++)
         if (can_begin(&fake.streams[(first + i) % MOST_STREAMS]))
             return &fake.streams[(first + i) % MOST_STREAMS];
     return NULL;
@@ -156,7 +137,6 @@ static struct stream *choose(void)
 static void do_work(const struct work *work)
 {
     const struct timespec pause = {.tv_nsec = any(4) > 0 ? 0 : (long)any(200000)};
-    fake.working = true;
     pthread_mutex_unlock(&fake.mutex);
     if (pause.tv_nsec > 0)
         nanosleep(&pause, NULL);
@@ -164,10 +144,7 @@ static void do_work(const struct work *work)
         memcpy(work->to, work->from, work->bytes);
     else if (work->kind == ZERO)
         memset(work->to, 0, work->bytes);
-    else if (work->kind == KERNEL)
-        work->kernel(work->to, work->user);
     pthread_mutex_lock(&fake.mutex);
-    fake.working = false;
     if (work->kind == RECORD)
         work->event->reached = work->count;
 }
@@ -181,8 +158,7 @@ static _Noreturn void *work_late(void *argument)
         if (stream) {
             const struct work work = stream->work[stream->done % MOST_WORK];
             do_work(&work);
-            if (!fake.dead)
-                stream->done++;
+            stream->done++;
             pthread_cond_broadcast(&fake.done);
         } else {
             pthread_cond_wait(&fake.given, &fake.mutex);
@@ -272,13 +248,13 @@ static size_t free_bytes(void)
 
 static zero_result fake_memory(struct base_device_memory *memory, struct base_error *error)
 {
+    (void)error;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("memory", error);
-    *memory = (struct base_device_memory){.free = result ? 0 : free_bytes(),
-                                          .total = result ? 0 : fake.room,
-                                          .identity = {1, (unsigned char)current()}};
+    begin();
+    *memory = (struct base_device_memory){
+        .free = free_bytes(), .total = fake.room, .identity = {1, (unsigned char)current()}};
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_alloc(void **memory, size_t bytes, struct base_error *error)
@@ -286,8 +262,9 @@ static zero_result fake_alloc(void **memory, size_t bytes, struct base_error *er
     *memory = NULL;
     pthread_mutex_lock(&fake.mutex);
     const size_t some = bytes > 0 ? bytes : 1;
-    zero_result result = begin("alloc", error);
-    if (!result && some > free_bytes())
+    zero_result result = ZERO_OK;
+    begin();
+    if (some > free_bytes())
         result = zero_fail(error, ZERO_E_NOMEM, "no %zu bytes on a fake device", some);
     if (!result) {
         void *here = mmap(NULL, some, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -322,12 +299,12 @@ static void fake_free(void *memory)
 
 static zero_result fake_pin(void *memory, size_t bytes, struct base_error *error)
 {
+    (void)error;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("pin", error);
-    if (!result)
-        add(fake.pinned, memory, bytes);
+    begin();
+    add(fake.pinned, memory, bytes);
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static void fake_unpin(void *memory)
@@ -348,65 +325,55 @@ static void fake_unpin(void *memory)
 static zero_result fake_copy(void *to, const void *from, size_t bytes, void *stream,
                              struct base_error *error)
 {
+    (void)error;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("copy", error);
+    begin();
     if (!find(fake.ranges, to) == !find(fake.ranges, from))
         complain("a copy that is not between the device and the host");
-    if (!result)
-        give(stream,
-             &(struct work){.kind = COPY, .to = real(to), .from = real(from), .bytes = bytes});
+    give(stream, &(struct work){.kind = COPY, .to = real(to), .from = real(from), .bytes = bytes});
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
 {
+    (void)error;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("zero", error);
-    if (!result)
-        give(stream, &(struct work){.kind = ZERO, .to = real(memory), .bytes = bytes});
+    begin();
+    give(stream, &(struct work){.kind = ZERO, .to = real(memory), .bytes = bytes});
     pthread_mutex_unlock(&fake.mutex);
-    return result;
-}
-
-void fake_device_launch(void *stream, fake_kernel kernel, void *memory, void *user)
-{
-    pthread_mutex_lock(&fake.mutex);
-    if (!fake.dead)
-        give(stream,
-             &(struct work){.kind = KERNEL, .to = real(memory), .kernel = kernel, .user = user});
-    pthread_mutex_unlock(&fake.mutex);
+    return ZERO_OK;
 }
 
 static zero_result fake_stream_create(void **stream, bool urgent, struct base_error *error)
 {
+    (void)error;
     (void)urgent; // any order is allowed
     *stream = NULL;
     pthread_mutex_lock(&fake.mutex);
     start();
-    const zero_result result = begin("stream_create", error);
-    for (int i = 0; i < MOST_STREAMS && !result && !*stream; i++)
+    begin();
+    for (int i = 0; i < MOST_STREAMS && !*stream; i++)
         if (!fake.streams[i].exists) {
             fake.streams[i].exists = true;
             fake.streams[i].number = current();
             *stream = &fake.streams[i];
         }
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_stream_sync(void *stream, struct base_error *error)
 {
+    (void)error;
     const struct stream *s = stream;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = begin("stream_sync", error);
+    begin();
     const unsigned given = s->given;
-    while (!result && !fake.dead && (int)(given - s->done) > 0)
+    while ((int)(given - s->done) > 0)
         pthread_cond_wait(&fake.done, &fake.mutex);
-    if (!result && fake.dead)
-        result = begin("stream_sync", error);
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static void fake_stream_destroy(void *stream)
@@ -425,62 +392,60 @@ static void fake_stream_destroy(void *stream)
 
 static zero_result fake_event_create(void **event, struct base_error *error)
 {
+    (void)error;
     *event = NULL;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("event_create", error);
-    if (!result) {
-        *event = calloc(1, sizeof(struct event));
-        fake.events++;
-    }
+    begin();
+    *event = calloc(1, sizeof(struct event));
+    fake.events++;
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_event_record(void *event, void *stream, struct base_error *error)
 {
+    (void)error;
     struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("event_record", error);
-    if (!result)
-        give(stream, &(struct work){.kind = RECORD, .event = e, .count = ++e->recorded});
+    begin();
+    give(stream, &(struct work){.kind = RECORD, .event = e, .count = ++e->recorded});
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_event_wait(void *event, void *stream, struct base_error *error)
 {
+    (void)error;
     struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    const zero_result result = begin("event_wait", error);
-    if (!result)
-        give(stream, &(struct work){.kind = WAIT, .event = e, .count = e->recorded});
+    begin();
+    give(stream, &(struct work){.kind = WAIT, .event = e, .count = e->recorded});
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static zero_result fake_event_query(void *event, struct base_error *error)
 {
     const struct event *e = event;
+    (void)error;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = begin("event_query", error);
-    if (!result && e->reached < e->recorded)
-        result = ZERO_AGAIN;
+    begin();
+    const zero_result result = e->reached < e->recorded ? ZERO_AGAIN : ZERO_OK;
     pthread_mutex_unlock(&fake.mutex);
     return result;
 }
 
 static zero_result fake_event_sync(void *event, struct base_error *error)
 {
+    (void)error;
     const struct event *e = event;
     pthread_mutex_lock(&fake.mutex);
-    zero_result result = begin("event_sync", error);
+    begin();
     const uint64_t recorded = e->recorded;
-    while (!result && !fake.dead && e->reached < recorded)
+    while (e->reached < recorded)
         pthread_cond_wait(&fake.done, &fake.mutex);
-    if (!result && fake.dead)
-        result = begin("event_sync", error);
     pthread_mutex_unlock(&fake.mutex);
-    return result;
+    return ZERO_OK;
 }
 
 static void fake_event_destroy(void *event)
@@ -522,24 +487,6 @@ const struct base_device fake_device = {
 };
 
 /* ------------------------------------------------------------------ what tests ask */
-
-void fake_device_fail(unsigned n, bool dead)
-{
-    pthread_mutex_lock(&fake.mutex);
-    fake.operations = 0;
-    fake.fail_at = n;
-    fake.dies = dead;
-    fake.dead = fake.failed = false;
-    pthread_mutex_unlock(&fake.mutex);
-}
-
-bool fake_device_failed(void)
-{
-    pthread_mutex_lock(&fake.mutex);
-    const bool failed = fake.failed;
-    pthread_mutex_unlock(&fake.mutex);
-    return failed;
-}
 
 void fake_device_room(size_t bytes)
 {

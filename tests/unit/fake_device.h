@@ -13,19 +13,6 @@
 
 extern const struct base_device fake_device;
 
-/** Works on memory of the device, or on the host's where a test has no device. */
-typedef void (*fake_kernel)(void *memory, void *user);
-
-/** Gives work to a stream. */
-void fake_device_launch(void *stream, fake_kernel kernel, void *memory, void *user);
-
-/** Has the n-th operation from here on fail, 0: none does; with `dead` all later ones, too, and
- * nothing that was given before is done any more. */
-void fake_device_fail(unsigned n, bool dead);
-
-/** Whether that operation came. */
-bool fake_device_failed(void);
-
 /** Has each device have so many bytes of memory, of which one has free what is not allocated there;
  * SIZE_MAX, as at first: no end of them. */
 void fake_device_room(size_t bytes);

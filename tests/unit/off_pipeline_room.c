@@ -112,9 +112,6 @@ static void memory_is_known_before(void **state)
     size_t largest = 0;
     for (size_t i = 0; i < TILES; i++)
         largest = tiles_bytes(i) > largest ? tiles_bytes(i) : largest;
-    // The fake device's thread, which its first use starts and which stays, is no pipeline's.
-    open_tiles(&tiles_ways[TILES_WAYS - 1], &off_io_engine_sync, 5);
-    tiles_close(&tiles, true);
     const struct off_io_engine *engine;
     for (size_t e = 0; (engine = off_io_engine_at(e)); e++)
         for (size_t way = 0; way < TILES_WAYS; way++) {

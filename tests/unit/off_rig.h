@@ -17,7 +17,7 @@ enum { TILES_WAYS = 7, TILES_FILLING = 4 };
 
 extern const struct tiles_config tiles_ways[TILES_WAYS];
 
-/** For cmocka. The tear-down fails if the device has work left. */
+/** For cmocka. */
 int rig_set_up(void **state);
 int rig_tear_down(void **state);
 

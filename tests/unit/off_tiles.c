@@ -1,7 +1,6 @@
 #include "tests/unit/off_tiles.h"
 
 #include "base/arena.h"
-#include "tests/unit/fake_device.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -165,8 +164,6 @@ struct off_pipeline_config tiles_pipeline_config(const struct tiles_config *conf
         .helpers = config->helpers,
         .codec = &tiles_codec,
         .encode = config->encode,
-        .device = config->device ? &fake_device : NULL,
-        .device_number = config->device ? FAKE_DEVICES - 1 : 0,
         .fill = config->fill,
     };
 }
@@ -203,12 +200,6 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
     }
     struct off_pipeline_config pipeline = tiles_pipeline_config(config);
     pipeline.tilefile = tiles->tilefile;
-    if (!result && config->device)
-        result = fake_device.enter(pipeline.device_number, error);
-    tiles->entered = !result && config->device;
-    if (tiles->entered)
-        result = fake_device.stream_create(&tiles->device_stream, false, error);
-    pipeline.device_stream = tiles->device_stream;
     if (!result)
         result = off_pipeline_create(&tiles->pipeline, &pipeline, error);
     if (result)
@@ -219,21 +210,8 @@ zero_result tiles_open(struct tiles *tiles, const struct tiles_config *config,
 void tiles_close(struct tiles *tiles, bool remove)
 {
     off_pipeline_destroy(tiles->pipeline);
-    fake_device.stream_destroy(tiles->device_stream);
-    if (tiles->entered)
-        fake_device.leave();
     off_tilefile_close(tiles->tilefile, remove);
     *tiles = (struct tiles){.step = 0};
-}
-
-bool tiles_left_no_work(void)
-{
-    const char *complaint = fake_device_complaint();
-    const unsigned live = fake_device_live();
-    if (live == 0 && !complaint)
-        return true;
-    fprintf(stderr, "device: %u left; %s\n", live, complaint ? complaint : "no complaint");
-    return false;
 }
 
 // Alternating steps go in alternating directions.
@@ -244,21 +222,17 @@ static void begin(struct tiles *tiles)
     off_pipeline_begin(tiles->pipeline, tiles->order, TILES);
 }
 
-static void work(void *memory, void *user)
+static void work(const struct off_tile *tile, struct tiles_work *work)
 {
-    struct tiles_work *work = user;
-    const struct off_tile tile = {.number = work->tile, .memory = memory};
-    if (work->step > 0 && compare(&tile, work->step, &work->error))
+    if (work->step > 0 && compare(tile, work->step, &work->error))
         return;
     if (work->next > 0)
-        change(&tile, work->next);
+        change(tile, work->next);
 }
 
-// What a pass has found, when all that it was given is done.
-static zero_result verdict(struct tiles *tiles, struct base_error *error)
+// What a pass has found.
+static zero_result verdict(const struct tiles *tiles, struct base_error *error)
 {
-    if (tiles->device_stream && fake_device.stream_sync(tiles->device_stream, NULL))
-        fake_device.stream_sync(tiles->device_stream, NULL); // that was the failure of a test
     for (size_t i = 0; i < TILES; i++)
         if (tiles->work[i].error.result)
             return zero_fail(error, ZERO_E_INVALID, "%s", tiles->work[i].error.message);
@@ -277,10 +251,7 @@ static zero_result pass(struct tiles *tiles, uint64_t next, struct base_error *e
         struct tiles_work *todo = &tiles->work[tile.number];
         *todo = (struct tiles_work){
             .tile = tile.number, .step = tiles->step, .next = changed ? next : 0};
-        if (tiles->device_stream)
-            fake_device_launch(tiles->device_stream, work, tile.memory, todo);
-        else
-            work(tile.memory, todo);
+        work(&tile, todo);
         off_pipeline_put(tiles->pipeline, &tile, changed);
     }
     const zero_result ended = off_pipeline_end(tiles->pipeline, &end);

@@ -24,8 +24,6 @@ struct tiles {
     size_t order[TILES];
     uint64_t step;
     bool in_place;
-    void *device_stream; /**< where work is done; NULL: on the CPU */
-    bool entered;        /**< the device */
     struct tiles_work work[TILES];
 };
 
@@ -37,10 +35,9 @@ struct tiles_config {
     unsigned helpers;
     bool encode; /**< with tiles_codec, which decodes in any case */
     bool fill, in_place, unchecked;
-    bool device; /**< that of fake_device.h */
 };
 
-/** That of the pipeline, but for the tile file and the device's stream. */
+/** That of the pipeline, but for the tile file. */
 struct off_pipeline_config tiles_pipeline_config(const struct tiles_config *config);
 
 /** Encodes all tiles but each seventh, to a tenth and more of their bytes. */
@@ -58,9 +55,6 @@ zero_result tiles_step(struct tiles *tiles, struct base_error *error);
 
 /** Reads all tiles; whether they are what the steps so far have left. */
 zero_result tiles_check(struct tiles *tiles, struct base_error *error);
-
-/** Whether the device has nothing left, and nothing was done that may not be; says so if not. */
-bool tiles_left_no_work(void);
 
 /** Bytes of a tile. */
 size_t tiles_bytes(size_t tile);
