@@ -146,8 +146,7 @@ void coll_signature_difference(const struct coll_signature *a, const struct coll
         {"dtype", a->dtype, b->dtype},
         {"number of contributors", a->contributors, b->contributors},
         {"sum_group", a->sum_group, b->sum_group},
-        {a->sum_group ? "first contribution" : "number of calls of the whole before it",
-         (int64_t)a->first, (int64_t)b->first},
+        {"first contribution", (int64_t)a->first, (int64_t)b->first},
         {"variant", a->variant, b->variant},
     };
     text[0] = '\0';

@@ -5,7 +5,7 @@
 
 const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int rank)
 {
-    return coll_arena_peer(gcomm->arena, coll_root_rank(gcomm->host, rank));
+    return coll_arena_peer(gcomm->arena, rank);
 }
 
 void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence)
@@ -62,10 +62,9 @@ static zero_result fail_diverged(struct gcomm *gcomm, int rank, uint64_t sequenc
     coll_signature_text(mine, sequence, own);
     coll_signature_text(theirs, sequence, other);
     coll_signature_difference(mine, theirs, difference);
-    struct base_text text = {message, sizeof message, (size_t)gcomm_text_begin(gcomm, message)};
+    struct base_text text = {message, sizeof message, 0};
     base_text_add(&text, "ranks made different calls on their devices: rank %d %s, rank %d %s%s",
-                  coll_root_rank(gcomm->host, gcomm->host->rank), own,
-                  coll_root_rank(gcomm->host, rank), other, difference);
+                  gcomm->host->rank, own, rank, other, difference);
     coll_poison(gcomm->host, ZERO_E_DIVERGED, message);
     return coll_failed(gcomm->host);
 }
@@ -107,8 +106,7 @@ void gcomm_log_absent(const struct gcomm *gcomm, uint64_t sequence, char *text, 
         if (theirs >= sequence)
             continue;
         gcomm_log_text(gcomm, rank, theirs, last);
-        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
-                      coll_root_rank(gcomm->host, rank), last);
+        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "", rank, last);
     }
 }
 
@@ -119,7 +117,7 @@ int gcomm_log_left(const struct gcomm *gcomm, uint64_t sequence)
         // In this order: who has left starts nothing any more.
         if (atomic_load(&call_log->state) == GCOMM_LEFT &&
             atomic_load(&call_log->started) < sequence)
-            return coll_root_rank(gcomm->host, rank);
+            return rank;
     }
     return -1;
 }

@@ -85,34 +85,28 @@ size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *m
 
 /* ------------------------------------------------------------------ beginning */
 
-zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
-                        const struct base_error *mine, struct base_error *error)
-{
-    *values = base_calloc((size_t)host->world, sizeof **values);
-    if (*values)
-        return coll_agree(host, value, *values, result, mine, error);
-    coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes",
-              coll_root_rank(host, host->rank), (size_t)host->world * sizeof **values);
-    return coll_state(host, error);
-}
-
-/** The same, and all have given the same value, which is `what`. */
+/** All ranks go on, or none, as by coll_agree(), and all have given the same value, which is
+ * `what`. *Collective, ordered.* */
 static zero_result agree(struct coll_comm *host, size_t value, const char *what, zero_result result,
                          const struct base_error *mine, struct base_error *error)
 {
-    size_t *values;
-    result = gcomm_agree(host, value, &values, result, mine, error);
+    size_t *values = base_calloc((size_t)host->world, sizeof *values);
+    if (!values) {
+        coll_fail(host, ZERO_E_NOMEM, "rank %d: no memory for %zu bytes", host->rank,
+                  (size_t)host->world * sizeof *values);
+        return coll_state(host, error);
+    }
+    result = coll_agree(host, value, values, result, mine, error);
     for (int rank = 1; rank < host->world && !result; rank++)
         if (values[rank] != values[0])
             result = zero_fail(error, ZERO_E_INVALID,
-                               "collectives of devices: ranks %d and %d differ in %s",
-                               coll_root_rank(host, 0), coll_root_rank(host, rank), what);
+                               "collectives of devices: ranks 0 and %d differ in %s", rank, what);
     base_free(values);
     return result;
 }
 
 /** NULL: there is no memory. */
-static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *whole)
+static struct gcomm *allocate(const struct gcomm_config *config)
 {
     struct coll_comm *host = config->host;
     struct gcomm *gcomm = base_calloc(1, sizeof *gcomm);
@@ -125,7 +119,6 @@ static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *w
     *gcomm = (struct gcomm){
         .transport = find_transport(config->transport),
         .host = host,
-        .whole = whole ? whole : gcomm,
         .kind = config->device,
         .number = config->number,
         .timeout_ns = config->timeout_ns ? config->timeout_ns : host->comm_world->timeout_ns,
@@ -135,22 +128,17 @@ static struct gcomm *allocate(const struct gcomm_config *config, struct gcomm *w
     };
     snprintf(gcomm->where, sizeof gcomm->where, "%s %d", config->device->name, config->number);
     snprintf(gcomm->name, sizeof gcomm->name, "%.16s/%s", host->name, config->transport);
-    if (whole) {
-        pthread_mutex_lock(&whole->mutex);
-        atomic_fetch_add(&whole->groups, 1);
-        pthread_cond_broadcast(&whole->news); // its watchdog is to look at times from now on
-        pthread_mutex_unlock(&whole->mutex);
-    }
     return gcomm;
 }
 
-zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
-                       struct base_error *error)
+/** This rank's own part, but for meeting the others. *made may be there after an error. */
+static zero_result make(struct gcomm **made, const struct gcomm_config *config,
+                        struct base_error *error)
 {
     zero_result result = check_config(config, error);
     if (result)
         return result;
-    struct gcomm *gcomm = *made = allocate(config, whole);
+    struct gcomm *gcomm = *made = allocate(config);
     if (!gcomm)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes", sizeof *gcomm);
     result = gcomm->kind->enter(gcomm->number, error);
@@ -191,17 +179,18 @@ static zero_result meet(struct gcomm *gcomm, struct base_error *error)
     }
 }
 
-void gcomm_wait_for_meeting(const struct gcomm *gcomm, struct coll_comm *host,
-                            const struct coll_arena *arena)
+/** Waits for ranks that have neither met the others nor failed to: another one may try until its
+ * time is over, which is longer than this rank may wait in a call of the host that has the same
+ * time and began earlier. */
+static void wait_for_meeting(const struct gcomm *gcomm)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    for (int rank = 0; rank < host->world;) {
-        const struct gcomm_call_log *call_log = coll_arena_peer(arena, coll_root_rank(host, rank));
-        const uint64_t state = call_log ? atomic_load(&call_log->state) : GCOMM_JOINED;
+    for (int rank = 0; rank < gcomm->host->world;) {
+        const uint64_t state = atomic_load(&gcomm_call_log_of(gcomm, rank)->state);
         if (state == GCOMM_JOINED || state == GCOMM_FAILED)
             rank++;
-        else if (coll_progress(host) == ZERO_OK &&
+        else if (coll_progress(gcomm->host) == ZERO_OK &&
                  coll_waited(&clock) < gcomm->timeout_ns + gcomm->abort_timeout_ns)
             gcomm_pause(&rounds);
         else
@@ -248,7 +237,7 @@ static zero_result join(struct gcomm *gcomm, const struct gcomm_config *config,
         gcomm->kind->leave();
     }
     gcomm_log_state(gcomm, result ? GCOMM_FAILED : GCOMM_JOINED);
-    gcomm_wait_for_meeting(gcomm, gcomm->host, gcomm->arena);
+    wait_for_meeting(gcomm);
     return agree(gcomm->host, 0, "nothing", result < 0 ? result : ZERO_OK, &mine, error);
 }
 
@@ -311,12 +300,11 @@ static zero_result enroll(struct gcomm *gcomm, const struct gcomm_config *config
 /** What is there is still used, and stays as it is. */
 static void leave_behind(struct gcomm *gcomm)
 {
-    if (!gcomm->has_lost) // which has been told of
-        base_logf(gcomm->log, ZERO_LOG_ERROR, "coll",
-                  "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
-                  "behind",
-                  gcomm->transport->name, coll_root_rank(gcomm->host, gcomm->host->rank),
-                  gcomm->where, (double)gcomm->abort_timeout_ns * 1e-9);
+    base_logf(gcomm->log, ZERO_LOG_ERROR, "coll",
+              "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
+              "behind",
+              gcomm->transport->name, gcomm->host->rank, gcomm->where,
+              (double)gcomm->abort_timeout_ns * 1e-9);
     gcomm->left_behind = true;
     if (!gcomm->has_threads)
         return;
@@ -325,8 +313,10 @@ static void leave_behind(struct gcomm *gcomm)
     pthread_mutex_unlock(&gcomm->mutex);
 }
 
-zero_result gcomm_join(struct gcomm *gcomm, struct coll_arena *arena,
-                       const struct gcomm_config *config, struct base_error *error)
+/** Meets the others by call logs in the arena, and registers memory: all ranks or none, with the
+ * lowest failed one's message. *Collective* over config->host. */
+static zero_result meet_in(struct gcomm *gcomm, struct coll_arena *arena,
+                           const struct gcomm_config *config, struct base_error *error)
 {
     gcomm->arena = arena;
     gcomm->call_log = coll_arena_base(arena);
@@ -338,40 +328,21 @@ zero_result gcomm_join(struct gcomm *gcomm, struct coll_arena *arena,
     return result;
 }
 
-/** The end of a group's link waits for what the whole and other groups have under way: here there
- * is no limit for that, but their own. */
-static void wait_for_others(struct gcomm *gcomm)
-{
-    unsigned rounds = 0;
-    if (coll_failed(gcomm->host) || gcomm->kind->enter(gcomm->number, NULL) != ZERO_OK)
-        return;
-    gcomm->has_given = true;
-    if (gcomm->kind->event_record(gcomm->behind, gcomm->stream, NULL) == ZERO_OK)
-        while (gcomm->kind->event_query(gcomm->behind, NULL) == ZERO_AGAIN &&
-               coll_progress(gcomm->host) == ZERO_OK)
-            gcomm_pause(&rounds);
-    gcomm->kind->leave();
-}
-
-bool gcomm_discard(struct gcomm *gcomm)
+/** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
+ * NULL. False: it is still used, and left behind. */
+static bool discard(struct gcomm *gcomm)
 {
     if (!gcomm)
         return true;
-    struct gcomm *const whole = gcomm->whole;
-    if (gcomm_is_group(gcomm) && gcomm->call_log) // it may have a link
-        wait_for_others(gcomm);
-    bool ended = (!gcomm->has_threads || gcomm_watchdog_stop(gcomm)) && !gcomm->has_lost;
+    bool ended = !gcomm->has_threads || gcomm_watchdog_stop(gcomm);
     if (ended && gcomm->kind->enter(gcomm->number, NULL) == ZERO_OK) {
         ended = gcomm_order_close(gcomm);
         gcomm->kind->leave();
     }
     if (!ended) {
         leave_behind(gcomm);
-        whole->has_lost = true; // whose stream it may use
         return false;
     }
-    if (gcomm_is_group(gcomm))
-        atomic_fetch_sub(&whole->groups, 1);
     base_free(gcomm->compared);
     base_free(gcomm);
     return true;
@@ -388,17 +359,17 @@ zero_result gcomm_open(struct gcomm **opened, const struct gcomm_config *config,
         return zero_fail(error, ZERO_E_INVALID, "collectives of devices: without a host's");
     if (config->host->root_ranks)
         return zero_fail(error, ZERO_E_INVALID,
-                         "collectives of devices: communicator %s is a group, whose devices "
-                         "gcomm_split() joins",
+                         "collectives of devices: communicator %s is a group, and devices are "
+                         "joined by all ranks only",
                          config->host->name);
-    zero_result result = gcomm_make(&gcomm, config, NULL, &mine);
+    zero_result result = make(&gcomm, config, &mine);
     const size_t name = gcomm ? base_hash64(config->transport, strlen(config->transport), 0) : 0;
     result = agree(config->host, name, "their transports", result, &mine, error);
     if (!result && gcomm)
         result = coll_arena_create(config->host, sizeof *gcomm->call_log, &arena, error);
     if (!result && gcomm)
-        result = gcomm_join(gcomm, arena, config, error);
-    if (!result || (gcomm && !gcomm_discard(gcomm)))
+        result = meet_in(gcomm, arena, config, error);
+    if (!result || (gcomm && !discard(gcomm)))
         *opened = gcomm;
     return result;
 }
@@ -426,9 +397,7 @@ bool gcomm_close(struct gcomm *gcomm)
     if (!gcomm || gcomm->left_behind)
         return !gcomm;
     wait_for_all(gcomm);
-    if (gcomm_is_group(gcomm))
-        wait_for_others(gcomm);
     dismiss(gcomm);
     gcomm_log_state(gcomm, GCOMM_LEFT);
-    return gcomm_discard(gcomm);
+    return discard(gcomm);
 }

@@ -34,8 +34,6 @@
  * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
  * one is made, and a time-out names the ranks that have not come.
  *
- * Groups of ranks have collectives of their own, beside those of all: gcomm_split().
- *
  * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
  * at a time uses a gcomm, the one that uses its host communicator.
  */
@@ -90,38 +88,11 @@ zero_result gcomm_open(struct gcomm **gcomm, const struct gcomm_config *config,
                        struct base_error *error);
 
 /**
- * Joins the devices of the ranks of each group: `group` is what one coll_split() has made of this
- * rank, of the host of `whole` or of one of its groups, borrowed, or NULL where it is in none; then
- * *gcomm is NULL, too. *Collective, ordered* over that host, all of whose ranks call it, and among
- * the operations of `whole`.
- *
- * A group is a gcomm as any other, with tickets of its own, whose ranks are numbered as the
- * host's group numbers them; in messages they have their numbers in the root. It has the device,
- * transport and time-out of `whole`, and, if that has registered memory, the same memory registered
- * once more, for which the same holds. It also has its stream: operations of all of them are done
- * in the order in which this rank has started them, and so what gcomm_after() holds back in
- * one is held back in all. Therefore ranks that are in two of them start the operations of both in
- * one order. (On the host they need not.) Between a group and `whole` another order is
- * ZERO_E_DIVERGED as soon as the group's ranks show it; else ranks wait for each other until the
- * time-out. One failure is that of all.
- *
- * The groups are closed before `whole`. Each call has an arena of the host's, until that is closed.
- *
- * After a failure, which all ranks have, of groups or not, the lowest failed one's, *gcomm is
- * NULL, and host and `whole` are as before unless the ranks could not tell each other:
- * ZERO_E_INVALID (`whole` is a group itself; `group` is not one of its host's, or is not given by
- * all its ranks), ZERO_E_LIMIT (arenas), and those of gcomm_open().
- */
-zero_result gcomm_split(struct gcomm **gcomm, struct gcomm *whole, struct coll_comm *group,
-                        struct base_error *error);
-
-/**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
- * finish it too; of a group also for what else is in its stream. After a failure only for the
- * abort, `ending_ns` at most: what cannot be ended then is left behind, with a word in the log, and
- * false is returned: gcomm_config.memory has to be left, too, for it is still in use. So it
- * is where a group was left behind, be it one that could not be made. Whoever starts something
- * afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may still wait
+ * finish it too. After a failure only for the abort, `abort_timeout_ns` at most: what cannot be
+ * ended then is left behind, with a word in the log, and false is returned: gcomm_config.memory has
+ * to be left, too, for it is still in use. Whoever starts something afterwards that needs this rank
+ * gets ZERO_E_PEER. Nothing of the caller's streams may still wait
  * for an operation. NULL is fine: true.
  */
 bool gcomm_close(struct gcomm *gcomm);
@@ -154,8 +125,7 @@ struct gcomm_load {
  * move no more than that; not what NCCL takes for itself, there and on the device. *Local.* */
 size_t gcomm_memory(const char *transport, int world, const struct gcomm_load *most);
 
-/** The stream of a whole and its groups: what is given to that runs in order with the operations.
- * *Local.* */
+/** Its stream: what is given to that runs in order with the operations. *Local.* */
 void *gcomm_stream(const struct gcomm *gcomm);
 
 /* ------------------------------------------------------------------ order */
@@ -166,9 +136,6 @@ zero_result gcomm_after(struct gcomm *gcomm, void *stream);
 /** What the stream is given from now on begins after the operation, and all that were started
  * before it. Ticket 0 is none. *Local.* */
 zero_result gcomm_before(struct gcomm *gcomm, uint64_t ticket, void *stream);
-
-/** ZERO_OK if the operation is done, ZERO_AGAIN if not yet, or the failure. *Local.* */
-zero_result gcomm_query(struct gcomm *gcomm, uint64_t ticket);
 
 /** Waits until it is done, or something fails; the deadline holds. *Local.* */
 zero_result gcomm_wait(struct gcomm *gcomm, uint64_t ticket);
@@ -240,9 +207,5 @@ struct gcomm_reduce_scatter {
 };
 zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_scatter *op,
                                  uint64_t *ticket);
-
-/** Root's bytes end up in every rank's data. */
-zero_result gcomm_broadcast(struct gcomm *gcomm, void *data, size_t bytes, int root,
-                            struct coll_label label, uint64_t *ticket);
 
 #endif

@@ -2,7 +2,6 @@
  * collectives/gpu/gcomm_internal.h: collectives of device memory from the inside.
  *
  *   gcomm.c             their beginning and their end
- *   gcomm_split.c       those of groups
  *   gcomm_operations.c  what an operation is made of: the transport's calls
  *   gcomm_order.c       tickets, events, streams
  *   call_log.c          what ranks show each other of their calls
@@ -103,8 +102,6 @@ struct gcomm_transport {
     zero_result (*end)(void *link, struct base_error *error);
     zero_result (*all_gather)(void *link, const void *from, void *to, size_t bytes, void *stream,
                               struct base_error *error);
-    zero_result (*broadcast)(void *link, void *data, size_t bytes, int root, void *stream,
-                             struct base_error *error);
     zero_result (*send)(void *link, const void *from, size_t bytes, int peer, void *stream,
                         struct base_error *error);
     zero_result (*receive)(void *link, void *to, size_t bytes, int peer, void *stream,
@@ -157,9 +154,6 @@ struct gcomm_operation {
 struct gcomm {
     const struct gcomm_transport *transport;
     struct coll_comm *host;
-    struct gcomm *whole;     /**< of a group: that of the root, else itself */
-    _Atomic unsigned groups; /**< of a whole: those of its groups that there are; */
-    bool has_lost;           /**< one of them was left behind */
     const struct base_device *kind;
     int number;
     char where[GCOMM_WHERE_BYTES]; /**< "cuda 0" */
@@ -168,7 +162,7 @@ struct gcomm {
     void *memory; /**< that is registered; NULL: none is */
     size_t bytes; /**< of it */
     bool must_register;
-    void *stream; /**< of a group: the whole's, so that launches are in one order */
+    void *stream;
     void *behind; /**< an event, for gcomm_after() */
     struct coll_arena *arena;
     struct gcomm_call_log *call_log;
@@ -189,7 +183,6 @@ struct gcomm {
     bool is_starting;           /**< the next one is being given */
     uint64_t announced;         /**< the newest one whose stream tells when it has come to it */
     uint64_t come_to;           /**< the newest one to which it is known to have come */
-    bool has_given;             /**< of a group: something, be it a wait, to the whole's stream */
     uint64_t questions;         /**< to the driver, and its answers: odd while it is asked */
     bool is_over;               /**< nothing more is given to the transport, and nothing finishes */
     bool aborted, through;      /**< the watchdog, and the other one, have done their last */
@@ -203,43 +196,11 @@ static inline bool gcomm_is_busy(const struct gcomm *gcomm)
     return gcomm->is_starting || gcomm->started > gcomm->finished;
 }
 
-static inline bool gcomm_is_group(const struct gcomm *gcomm)
-{
-    return gcomm->whole != gcomm;
-}
-
 /** Of operation number `sequence`. */
 static inline struct gcomm_operation *gcomm_operation(struct gcomm *gcomm, uint64_t sequence)
 {
     return &gcomm->operations[sequence % GCOMM_UNDER_WAY];
 }
-
-/* ------------------------------------------------------------------ gcomm.c */
-
-/** This rank's own part, but for meeting the others; of a group, which lives within a whole, else
- * NULL. *made may be there after an error. */
-zero_result gcomm_make(struct gcomm **made, const struct gcomm_config *config, struct gcomm *whole,
-                       struct base_error *error);
-
-/** Meets the others by call logs in the arena, and registers memory: all ranks or none, with the
- * lowest failed one's message. *Collective* over config->host. */
-zero_result gcomm_join(struct gcomm *gcomm, struct coll_arena *arena,
-                       const struct gcomm_config *config, struct base_error *error);
-
-/** All ranks go on, or none, as by coll_agree(), and each has told the others a number:
- * (*values)[r] is rank r's. To be freed also after an error. *Collective, ordered.* */
-zero_result gcomm_agree(struct coll_comm *host, size_t value, size_t **values, zero_result result,
-                        const struct base_error *mine, struct base_error *error);
-
-/** Waits for ranks of the host that have call logs in the arena, and have neither met the others
- * nor failed to: another one may try until its time is over, which is longer than this rank may
- * wait in a call of the host that has the same time and began earlier. */
-void gcomm_wait_for_meeting(const struct gcomm *gcomm, struct coll_comm *host,
-                            const struct coll_arena *arena);
-
-/** Frees one that has nothing under way, or whose host has failed, or that could not join; accepts
- * NULL. False: it is still used, and left behind. */
-bool gcomm_discard(struct gcomm *gcomm);
 
 /* ------------------------------------------------------------------ call_log.c */
 
@@ -296,9 +257,6 @@ zero_result gcomm_begin(struct gcomm *gcomm, const struct coll_signature *signat
  * enqueued it. */
 zero_result gcomm_end(struct gcomm *gcomm, zero_result result, const struct base_error *inner,
                       uint64_t *ticket);
-
-/** Begins a message: of a group with "group all/0.1: "; returns its length. */
-int gcomm_text_begin(const struct gcomm *gcomm, char message[COLL_MESSAGE_BYTES]);
 
 /** Makes this the comm world's failure: "rank 0: <operation> on cuda 0: ...". Returns the comm
  * world's. */

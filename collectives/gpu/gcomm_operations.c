@@ -7,15 +7,12 @@
 
 /* ------------------------------------------------------------------ all have in common */
 
-static struct coll_signature signature_of(const struct gcomm *gcomm, enum coll_kind kind,
-                                          const struct coll_label *label)
+static struct coll_signature signature_of(enum coll_kind kind, const struct coll_label *label)
 {
     struct coll_signature signature;
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
     signature.number = label->number;
-    if (gcomm_is_group(gcomm))
-        signature.first = gcomm->whole->started;
     if (label->what)
         memcpy(signature.what, label->what, strnlen(label->what, sizeof signature.what - 1));
     if (label->name)
@@ -61,9 +58,8 @@ static zero_result refuse(struct gcomm *gcomm, const struct coll_signature *sign
         return result;
     coll_signature_text(signature, gcomm->started + 1, text);
     char message[COLL_MESSAGE_BYTES];
-    const int used = gcomm_text_begin(gcomm, message);
-    snprintf(message + used, sizeof message - (size_t)used, "rank %d: %s on %s: %s",
-             coll_root_rank(gcomm->host, gcomm->host->rank), text, gcomm->where, why);
+    snprintf(message, sizeof message, "rank %d: %s on %s: %s", gcomm->host->rank, text,
+             gcomm->where, why);
     coll_poison(gcomm->host, ZERO_E_INVALID, message);
     return coll_failed(gcomm->host);
 }
@@ -146,7 +142,7 @@ static zero_result give_all_gather(struct gcomm *gcomm, const void *op, struct b
 static zero_result all_gather(struct gcomm *gcomm, const struct gcomm_all_gather *op,
                               enum coll_kind kind, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(gcomm, kind, &op->label);
+    struct coll_signature signature = signature_of(kind, &op->label);
     uint64_t bytes = 0;
     for (size_t i = 0; i < op->count; i++) {
         const struct gcomm_gathered *section = &op->sections[i];
@@ -185,7 +181,7 @@ static zero_result give_exchange(struct gcomm *gcomm, const void *op, struct bas
 zero_result gcomm_exchange(struct gcomm *gcomm, const void *mine, size_t bytes, void *all,
                            struct coll_label label, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(gcomm, COLL_EXCHANGE, &label);
+    struct coll_signature signature = signature_of(COLL_EXCHANGE, &label);
     signature.bytes = bytes;
     if (bytes > SIZE_MAX / 2 / (size_t)gcomm->host->world)
         return refuse(gcomm, &signature, COLL_SPANS_TOO_LONG);
@@ -243,7 +239,7 @@ static const char *scatter_trouble(const struct gcomm *gcomm, const struct gcomm
 
 zero_result gcomm_scatter(struct gcomm *gcomm, const struct gcomm_scatter *op, uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(gcomm, COLL_ALL_TO_ALL, &op->label);
+    struct coll_signature signature = signature_of(COLL_ALL_TO_ALL, &op->label);
     uint64_t bytes = 0;
     signature.contributors = op->contributors;
     if (op->contributors < 1 || op->contributors > gcomm->host->world)
@@ -294,7 +290,7 @@ static zero_result give_reduce_scatter(struct gcomm *gcomm, const void *op,
 zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_scatter *op,
                                  uint64_t *ticket)
 {
-    struct coll_signature signature = signature_of(gcomm, COLL_REDUCE_SCATTER, &op->label);
+    struct coll_signature signature = signature_of(COLL_REDUCE_SCATTER, &op->label);
     const size_t size = coll_dtype_bytes(op->dtype);
     uint64_t bytes = 0;
     signature.dtype = (uint32_t)op->dtype;
@@ -311,35 +307,4 @@ zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_
         bytes += own * size;
     }
     return enqueue(gcomm, &signature, bytes, give_reduce_scatter, op, ticket);
-}
-
-/* ------------------------------------------------------------------ broadcast */
-
-struct broadcast {
-    void *data;
-    size_t bytes;
-    int root;
-};
-
-static zero_result give_broadcast(struct gcomm *gcomm, const void *op, struct base_error *error)
-{
-    const struct broadcast *broadcast = op;
-    return broadcast->bytes > 0
-               ? gcomm->transport->broadcast(gcomm->link, broadcast->data, broadcast->bytes,
-                                             broadcast->root, gcomm->stream, error)
-               : ZERO_OK;
-}
-
-zero_result gcomm_broadcast(struct gcomm *gcomm, void *data, size_t bytes, int root,
-                            struct coll_label label, uint64_t *ticket)
-{
-    struct coll_signature signature = signature_of(gcomm, COLL_BROADCAST_BULK, &label);
-    signature.bytes = bytes;
-    signature.root = root;
-    if (root < 0 || root >= gcomm->host->world)
-        return refuse(gcomm, &signature, "there is no such root");
-    if (bytes > 0 && !data)
-        return refuse(gcomm, &signature, "no memory");
-    return enqueue(gcomm, &signature, bytes, give_broadcast, &(struct broadcast){data, bytes, root},
-                   ticket);
 }

@@ -9,11 +9,7 @@
 
 zero_result gcomm_order_open(struct gcomm *gcomm, struct base_error *error)
 {
-    zero_result result = ZERO_OK;
-    if (gcomm_is_group(gcomm))
-        gcomm->stream = gcomm->whole->stream;
-    else
-        result = gcomm->kind->stream_create(&gcomm->stream, true, error);
+    zero_result result = gcomm->kind->stream_create(&gcomm->stream, true, error);
     if (!result)
         result = gcomm->kind->event_create(&gcomm->behind, error);
     for (int i = 0; i < GCOMM_UNDER_WAY && !result; i++) {
@@ -29,8 +25,6 @@ static bool is_drained(struct gcomm *gcomm)
 {
     struct coll_clock clock = {0};
     unsigned rounds = 0;
-    if (gcomm_is_group(gcomm) && !gcomm->has_given)
-        return true;
     if (!gcomm->behind || gcomm->kind->event_record(gcomm->behind, gcomm->stream, NULL))
         return true;
     while (gcomm->kind->event_query(gcomm->behind, NULL) == ZERO_AGAIN) {
@@ -50,8 +44,7 @@ bool gcomm_order_close(struct gcomm *gcomm)
         gcomm->kind->event_destroy(gcomm->operations[i].done);
     }
     gcomm->kind->event_destroy(gcomm->behind);
-    if (!gcomm_is_group(gcomm))
-        gcomm->kind->stream_destroy(gcomm->stream);
+    gcomm->kind->stream_destroy(gcomm->stream);
     return true;
 }
 
@@ -82,14 +75,6 @@ zero_result gcomm_advance(struct gcomm *gcomm)
 
 /* ------------------------------------------------------------------ failures */
 
-int gcomm_text_begin(const struct gcomm *gcomm, char message[COLL_MESSAGE_BYTES])
-{
-    message[0] = '\0';
-    return gcomm_is_group(gcomm)
-               ? snprintf(message, COLL_MESSAGE_BYTES, "group %s: ", gcomm->host->name)
-               : 0;
-}
-
 zero_result gcomm_fail(struct gcomm *gcomm, zero_result result, uint64_t sequence,
                        const char *format, ...)
 {
@@ -97,10 +82,8 @@ zero_result gcomm_fail(struct gcomm *gcomm, zero_result result, uint64_t sequenc
     const int rank = gcomm->host->rank;
     va_list arguments;
     gcomm_log_text(gcomm, rank, sequence, operation);
-    int used = gcomm_text_begin(gcomm, message);
-    used +=
-        snprintf(message + used, sizeof message - (size_t)used,
-                 "rank %d: %s on %s: ", coll_root_rank(gcomm->host, rank), operation, gcomm->where);
+    const int used =
+        snprintf(message, sizeof message, "rank %d: %s on %s: ", rank, operation, gcomm->where);
     va_start(arguments, format);
     vsnprintf(message + used, sizeof message - (size_t)used, format, arguments);
     va_end(arguments);
@@ -150,7 +133,6 @@ static void tell(struct gcomm *gcomm, bool is_starting)
 
 static zero_result announce(struct gcomm *gcomm, uint64_t sequence, struct base_error *error)
 {
-    gcomm->has_given = true;
     const zero_result result =
         gcomm->kind->event_record(gcomm_operation(gcomm, sequence)->ready, gcomm->stream, error);
     pthread_mutex_lock(&gcomm->mutex);
@@ -259,7 +241,6 @@ static zero_result between(struct gcomm *gcomm, void *event, void *stream, bool 
         return result;
     result = gcomm->kind->enter(gcomm->number, &inner);
     if (!result) {
-        gcomm->has_given |= records;
         if (records)
             result = gcomm->kind->event_record(event, stream, &inner);
         if (!result)
@@ -288,7 +269,8 @@ zero_result gcomm_before(struct gcomm *gcomm, uint64_t ticket, void *stream)
                    : between(gcomm, gcomm_operation(gcomm, ticket)->done, stream, false);
 }
 
-zero_result gcomm_query(struct gcomm *gcomm, uint64_t ticket)
+/** ZERO_OK if the operation is done, ZERO_AGAIN if not yet, or the failure. */
+static zero_result query(struct gcomm *gcomm, uint64_t ticket)
 {
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = gcomm->kind->enter(gcomm->number, &inner);
@@ -313,7 +295,7 @@ zero_result gcomm_wait(struct gcomm *gcomm, uint64_t ticket)
 {
     unsigned rounds = 0;
     zero_result result;
-    while ((result = gcomm_query(gcomm, ticket)) == ZERO_AGAIN) {
+    while ((result = query(gcomm, ticket)) == ZERO_AGAIN) {
         coll_progress(gcomm->host); // somebody may wait for that, and come here afterwards
         gcomm_pause(&rounds);
     }

@@ -248,14 +248,6 @@ static zero_result nccl_all_gather(void *of, const void *from, void *to, size_t 
                 "ncclAllGather", link->comm, error);
 }
 
-static zero_result nccl_broadcast(void *of, void *data, size_t bytes, int root, void *stream,
-                                  struct base_error *error)
-{
-    const struct link *link = of;
-    return done(nccl_loaded()->broadcast(data, data, bytes, ncclUint8, root, link->comm, stream),
-                "ncclBroadcast", link->comm, error);
-}
-
 static zero_result nccl_send(void *of, const void *from, size_t bytes, int peer, void *stream,
                              struct base_error *error)
 {
@@ -317,7 +309,6 @@ const struct gcomm_transport gcomm_transport_nccl = {
     .begin = nccl_begin,
     .end = nccl_end,
     .all_gather = nccl_all_gather,
-    .broadcast = nccl_broadcast,
     .send = nccl_send,
     .receive = nccl_receive,
     .reduce_scatter = nccl_reduce_scatter,

@@ -27,7 +27,6 @@
     X(group_start, ncclGroupStart)                                                                 \
     X(group_end, ncclGroupEnd)                                                                     \
     X(all_gather, ncclAllGather)                                                                   \
-    X(broadcast, ncclBroadcast)                                                                    \
     X(send, ncclSend)                                                                              \
     X(receive, ncclRecv)                                                                           \
     X(reduce_scatter, ncclReduceScatter)                                                           \

@@ -13,7 +13,7 @@ enum {
     LEAST_MOVES = 16,
 };
 
-enum move_kind { ALL_GATHER, BROADCAST, SEND, RECEIVE, REDUCE_SCATTER, REDUCE };
+enum move_kind { ALL_GATHER, SEND, RECEIVE, REDUCE_SCATTER, REDUCE };
 
 struct move {
     enum move_kind kind;
@@ -148,7 +148,7 @@ static zero_result bring(const struct link *link, const struct move *move, struc
         bytes = move->bytes;
         to += (size_t)link->host->rank * bytes;
     }
-    if (move->kind == RECEIVE || (move->kind == BROADCAST && move->rank != link->host->rank))
+    if (move->kind == RECEIVE)
         return ZERO_OK;
     return link->kind->copy(to, move->from, bytes, link->stream, error);
 }
@@ -220,11 +220,6 @@ static zero_result start(struct link *link, struct move *move)
     case REDUCE_SCATTER:
     case REDUCE:
         return start_sum(link, move);
-    case BROADCAST:
-        return coll_broadcast_start(
-            link->host,
-            &(struct coll_bulk_broadcast){.data = data, .bytes = move->bytes, .root = move->rank},
-            &move->request);
     case SEND:
     case RECEIVE:
         break;
@@ -306,14 +301,6 @@ static zero_result staged_all_gather(void *of, const void *from, void *to, size_
     return add(of, &move, stream, error);
 }
 
-static zero_result staged_broadcast(void *of, void *data, size_t bytes, int root, void *stream,
-                                    struct base_error *error)
-{
-    const struct move move = {
-        .kind = BROADCAST, .from = data, .to = data, .bytes = bytes, .rank = root};
-    return add(of, &move, stream, error);
-}
-
 static zero_result staged_send(void *of, const void *from, size_t bytes, int peer, void *stream,
                                struct base_error *error)
 {
@@ -357,7 +344,6 @@ const struct gcomm_transport gcomm_transport_host = {
     .begin = staged_begin,
     .end = staged_end,
     .all_gather = staged_all_gather,
-    .broadcast = staged_broadcast,
     .send = staged_send,
     .receive = staged_receive,
     .reduce_scatter = staged_reduce_scatter,

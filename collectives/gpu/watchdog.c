@@ -10,7 +10,6 @@
 #define LOOK_NS 1000000L
 
 // Who has nothing under way looks so often whether something else of its comm world has failed.
-#define IDLE_NS 10000000L
 
 // How long a rank's failure may take to come to the host, whose message names it, where the
 // transport has noticed only that something is gone.
@@ -64,14 +63,11 @@ static zero_result ask_for_start(struct gcomm *gcomm)
     return fails ? gcomm_fail(gcomm, result, oldest, "%s", inner.message) : ZERO_OK;
 }
 
-/** With the mutex. Who watches looks, where there are groups, whether something else of the comm
- * world has failed. */
-static void wait_a_moment(struct gcomm *gcomm, bool watches)
+/** With the mutex. */
+static void wait_a_moment(struct gcomm *gcomm)
 {
     if (gcomm_is_busy(gcomm))
         base_cond_wait_until(&gcomm->news, &gcomm->mutex, base_clock_ns() + LOOK_NS);
-    else if (watches && atomic_load(&gcomm->whole->groups) > 0)
-        base_cond_wait_until(&gcomm->news, &gcomm->mutex, base_clock_ns() + IDLE_NS);
     else
         pthread_cond_wait(&gcomm->news, &gcomm->mutex);
 }
@@ -91,7 +87,7 @@ static void *ask_driver(void *argument)
     struct gcomm *gcomm = argument;
     const bool entered = begin(gcomm);
     while (!gcomm->is_over) {
-        wait_a_moment(gcomm, false);
+        wait_a_moment(gcomm);
         if (gcomm->is_over || !gcomm_is_busy(gcomm))
             continue;
         gcomm->questions++;
@@ -211,7 +207,7 @@ static void *run_watchdog(void *argument)
     struct watchdog watch = {0};
     const bool entered = begin(gcomm);
     while (!gcomm->is_over) {
-        wait_a_moment(gcomm, true);
+        wait_a_moment(gcomm);
         const struct sight now = {gcomm->started, gcomm->finished, gcomm->come_to,
                                   gcomm->questions};
         const bool looks = !gcomm->is_over && gcomm_is_busy(gcomm);
@@ -244,8 +240,7 @@ void gcomm_watchdog_log(struct gcomm *gcomm, const struct base_error *error)
     pthread_mutex_lock(&gcomm->mutex);
     if (gcomm->log) // else the host may be gone, too
         base_logf(gcomm->log, ZERO_LOG_WARN, "coll", "%s: rank %d on %s: %s",
-                  gcomm->transport->name, coll_root_rank(gcomm->host, gcomm->host->rank),
-                  gcomm->where, error->message);
+                  gcomm->transport->name, gcomm->host->rank, gcomm->where, error->message);
     pthread_mutex_unlock(&gcomm->mutex);
 }
 

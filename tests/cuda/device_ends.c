@@ -112,7 +112,7 @@ static bool wrong_arguments(struct device_rank *rank)
     rank->config.host = group;
     base_error_clear(&error);
     NEED(gcomm_open(&rank->device, &rank->config, &error) == ZERO_E_INVALID);
-    NEED(strstr(error.message, "is a group, whose devices gcomm_split() joins"));
+    NEED(strstr(error.message, "is a group, and devices are joined by all ranks only"));
     coll_close(group);
     rank->config = right;
     return opens(rank);
@@ -346,105 +346,11 @@ static bool cannot_register(struct device_rank *rank)
     return true;
 }
 
-// All ranks, or the first alone beside the others.
-static bool make_group(struct device_rank *rank, bool alone, struct coll_comm **group)
-{
-    NEED(coll_split(rank->host, alone && rank->rank == 0, 0, group, NULL) == ZERO_OK);
-    return true;
-}
-
-// It is refused on all ranks with these words; the whole goes on.
-static bool splits_only(struct device_rank *rank, struct coll_comm *group, zero_result result,
-                        const char *words)
-{
-    struct base_error error = {.result = ZERO_OK};
-    struct gcomm *device = rank->device;
-    const zero_result split = gcomm_split(&device, rank->device, group, &error);
-    NEED(!device);
-    if (split != result || !strstr(error.message, words)) {
-        fprintf(stderr, "rank %d: %d: '%s' is not in '%s'\n", rank->rank, split, words,
-                error.message);
-        return false;
-    }
-    return true;
-}
-
-// The group does what the whole does in works() and opens_registered().
-static bool splits(struct device_rank *rank, struct coll_comm *group, char *memory)
-{
-    const struct coll_label label = {NULL, 0, NULL};
-    struct gcomm *device;
-    uint64_t ticket;
-    NEED(gcomm_split(&device, rank->device, group, NULL) == ZERO_OK && device);
-    NEED(gcomm_exchange(device, memory, 8, memory + 8, label, &ticket) == ZERO_OK);
-    NEED(gcomm_wait(device, ticket) == ZERO_OK);
-    NEED(gcomm_close(device));
-    return true;
-}
-
-// What the whole has registered each of its groups registers for itself, while it is there.
-static bool registers_in_groups(struct device_rank *rank)
-{
-    struct coll_comm *group;
-    NEED(make_group(rank, true, &group) && give_memory(rank) && opens_registered(rank));
-    for (unsigned i = 0; i < 3; i++) {
-        NEED(has_registered(rank, 1 + i, i));
-        NEED(splits(rank, group, rank->config.memory));
-    }
-    NEED(coll_barrier(rank->host) == ZERO_OK && has_registered(rank, 4, 3));
-    coll_close(group);
-    NEED(closes(rank) && has_registered(rank, 4, 4));
-    take_memory(rank);
-    return true;
-}
-
-// The first of a group can't, of each or of one only: that does without, or no rank has one, and
-// all go on.
-static bool group_cannot_register(struct device_rank *rank, struct coll_comm *group, bool each)
-{
-    const bool told = each || rank->rank == 0, can = !told || coll_rank(group) > 0;
-    const unsigned made = can ? 2 : 1;
-    unsigned before, ended;
-    NEED(count_registered(&before, &ended) && before == ended);
-    warnings = 0;
-    NEED(opens_registered(rank));
-    if (told)
-        device_ranks_inject("register=1,rank=0");
-    if (rank->config.must_register)
-        NEED(splits_only(rank, group, ZERO_E_DEVICE, "rank 0: group "));
-    else
-        NEED(splits(rank, group, rank->config.memory) && warnings == told);
-    device_ranks_inject("");
-    NEED(has_registered(rank, before + made, before + made - 1));
-    NEED(works_registered(rank) && closes(rank));
-    NEED(has_registered(rank, before + made, before + made));
-    return true;
-}
-
-static bool groups_cannot_register(struct device_rank *rank)
-{
-    const struct base_log log = {
-        .sink = hear, .user = (void *)"ncclCommRegister", .level = ZERO_LOG_WARN};
-    struct coll_comm *group;
-    NEED(make_group(rank, true, &group) && give_memory(rank));
-    rank->config.log = &log;
-    for (int how = 0; how < 4; how++) {
-        rank->config.must_register = how / 2;
-        NEED(group_cannot_register(rank, group, how % 2));
-    }
-    rank->config.log = NULL;
-    coll_close(group);
-    take_memory(rank);
-    return true;
-}
-
 static void memory_is_registered_by_all_or_none(void **state)
 {
     static const zero_result results[] = {ZERO_E_DEVICE, ZERO_E_UNSUPPORTED};
     (void)state;
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, registers));
-    assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, registers_in_groups));
-    assert_true(everywhere((struct device_ranks){.complains = true}, groups_cannot_register));
     for (int world = 1; world <= DEVICE_RANKS_MOST; world++)
         for (int how = 0; how < 2; how++) {
             char inject[32];
@@ -585,34 +491,8 @@ static bool without_memory(struct device_rank *rank)
     return true;
 }
 
-// The same for a group.
-static bool group_without_memory(struct device_rank *rank)
-{
-    struct base_error error = {.result = ZERO_OK};
-    struct coll_comm *group;
-    struct gcomm *device;
-    char fault[32];
-    snprintf(fault, sizeof fault, "alloc@%d", *(const int *)rank->of->user);
-    NEED(opens(rank) && make_group(rank, false, &group) && device_rank_meet(rank));
-    if (rank->rank == rank->world - 1)
-        NEED(base_fault_set(fault, NULL) == ZERO_OK);
-    const zero_result result = gcomm_split(&device, rank->device, group, &error);
-    base_fault_set("", NULL);
-    NEED((result == ZERO_OK) == (device != NULL));
-    NEED(result == ZERO_OK || (result == ZERO_E_NOMEM && strstr(error.message, "no memory")));
-    NEED(gcomm_close(device));
-    if (coll_state(rank->host, NULL) == ZERO_OK) {
-        NEED(works(rank) && splits(rank, group, device_rank_memory(rank, 100)));
-        NEED(device_rank_meet(rank));
-        coll_abort(rank->host, ZERO_E_ABORTED, "the end");
-    }
-    coll_close(group);
-    return true;
-}
-
 static bool without_a_thread(struct device_rank *rank)
 {
-    struct coll_comm *group;
     if (rank->rank == rank->world - 1)
         NEED(base_fault_set("device.thread@1", NULL) == ZERO_OK);
     NEED(opens_only(rank, ZERO_E_NOMEM, "no thread to watch cuda"));
@@ -620,14 +500,7 @@ static bool without_a_thread(struct device_rank *rank)
         NEED(base_fault_set("device.thread@2", NULL) == ZERO_OK);
     NEED(opens_only(rank, ZERO_E_NOMEM, "no thread to watch cuda"));
     base_fault_set("", NULL);
-    NEED(opens(rank) && make_group(rank, true, &group));
-    if (rank->rank == rank->world - 1)
-        NEED(base_fault_set("device.thread@1", NULL) == ZERO_OK);
-    NEED(splits_only(rank, group, ZERO_E_NOMEM, "no thread to watch cuda"));
-    base_fault_set("", NULL);
-    NEED(works(rank) && splits(rank, group, device_rank_memory(rank, 100)));
-    coll_close(group);
-    return true;
+    return opens(rank) && works(rank);
 }
 
 static void fail_next(const char *function, int status)
@@ -645,13 +518,7 @@ static bool without_the_driver(struct device_rank *rank)
             fail_next(functions[i], CUDA_ERROR_ILLEGAL_ADDRESS);
         NEED(opens_only(rank, ZERO_E_DEVICE, functions[i]));
     }
-    struct coll_comm *group;
-    NEED(opens(rank) && make_group(rank, true, &group));
-    if (rank->rank == rank->world - 1)
-        fail_next("cuEventCreate", CUDA_ERROR_ILLEGAL_ADDRESS);
-    NEED(splits_only(rank, group, ZERO_E_DEVICE, "cuEventCreate") && works(rank));
-    coll_close(group);
-    return true;
+    return opens(rank) && works(rank);
 }
 
 static bool gives_none(struct device_rank *rank, int status, zero_result with, const char *words)
@@ -697,9 +564,6 @@ static void what_is_not_to_be_had(void **state)
     (void)state;
     for (int n = 1; n <= 12; n++)
         assert_true(everywhere((struct device_ranks){.fails = true, .user = &n}, without_memory));
-    for (int n = 1; n <= 16; n++)
-        assert_true(
-            everywhere((struct device_ranks){.fails = true, .user = &n}, group_without_memory));
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_a_thread));
     assert_true(everywhere((struct device_ranks){.timeout_ns = 0}, without_the_driver));
     assert_true(device_ranks_run(&(struct device_ranks){.world = 1, .bare = true},

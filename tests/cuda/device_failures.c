@@ -290,7 +290,7 @@ static void an_abort(void **state)
 
 /* ------------------------------------------------------------------ the driver's lock */
 
-enum { WAITS_FOR_STREAM, WAITS_FOR_TICKET, STARTS_ANOTHER, STARTS_INSIDE, SPLITS, STUCK_WAYS };
+enum { WAITS_FOR_STREAM, WAITS_FOR_TICKET, STARTS_ANOTHER, STARTS_INSIDE, STUCK_WAYS };
 
 struct stuck {
     int way; // in which the caller needs the driver meanwhile
@@ -336,11 +336,10 @@ static bool jam(bool jams, bool entering)
 }
 
 // A real driver's calls may wait for the one that frees memory, or not.
-static bool needs_the_driver(struct device_rank *rank, struct coll_comm *group, void *memory,
-                             uint64_t ticket, zero_result with, bool jams)
+static bool needs_the_driver(struct device_rank *rank, void *memory, uint64_t ticket,
+                             zero_result with, bool jams)
 {
     const struct stuck *stuck = rank->of->user;
-    struct gcomm *device;
     zero_result result;
     if (stuck->way == WAITS_FOR_TICKET)
         NEED(gcomm_wait(rank->device, ticket) == with);
@@ -348,8 +347,6 @@ static bool needs_the_driver(struct device_rank *rank, struct coll_comm *group, 
         result = exchange(rank, memory, 3, &ticket);
         NEED(result == with || (!jams && result == ZERO_OK));
     }
-    if (stuck->way == SPLITS)
-        NEED(gcomm_split(&device, rank->device, group, NULL) == with && !device);
     return device_rank_sync(rank);
 }
 
@@ -361,19 +358,16 @@ static bool is_stuck(struct device_rank *rank)
     const zero_result with = stuck->dies ? ZERO_E_PEER : ZERO_E_TIMEOUT;
     const char *words = stuck->dies ? " died" : "to come";
     struct freed freed = {.rank = rank};
-    struct coll_comm *group;
     void *memory = memory_of(rank), *through = NULL;
     pthread_t thread;
     uint64_t ticket;
-    NEED(coll_split(rank->host, 0, 0, &group, NULL) == ZERO_OK && first_one(rank, memory));
+    NEED(first_one(rank, memory));
     if (rank->rank == rank->world - 1) {
         NEED(device_rank_meet(rank));
         usleep(50000);
         if (stuck->dies)
             raise(SIGKILL);
-        NEED(ends(rank, memory, with, words));
-        coll_close(group);
-        return true;
+        return ends(rank, memory, with, words);
     }
     NEED(rank->gpu->alloc(&freed.memory, LARGE, NULL) == ZERO_OK);
     NEED(exchange(rank, memory, 2, &ticket) == ZERO_OK);
@@ -382,23 +376,19 @@ static bool is_stuck(struct device_rank *rank)
     NEED(pthread_create(&thread, NULL, free_it, &freed) == 0);
     await_jam();
     NEED(device_rank_meet(rank));
-    NEED(needs_the_driver(rank, group, memory, ticket, with, jams));
+    NEED(needs_the_driver(rank, memory, ticket, with, jams));
     NEED(pthread_join(thread, &through) == 0 && through == &freed);
     jam(false, false);
-    NEED(ends(rank, memory, with, words));
-    coll_close(group);
-    return true;
+    return ends(rank, memory, with, words);
 }
 
-// In a group of all, backwards, or not: the last rank of that is the first.
-static bool all_are_stuck(int way, bool dies, bool grouped)
+static bool all_are_stuck(int way, bool dies)
 {
     const struct stuck stuck = {way, dies};
-    const int world = 2 + way % (possible - 1), last = grouped ? 0 : world - 1;
+    const int world = 2 + way % (possible - 1);
     return device_ranks_run(&(struct device_ranks){.world = world,
-                                                   .groups = grouped ? "0000" : NULL,
                                                    .timeout_ns = dies ? 0 : short_ns,
-                                                   .killed = dies ? last + 1 : 0,
+                                                   .killed = dies ? world : 0,
                                                    .fails = true,
                                                    .user = &stuck},
                             is_stuck);
@@ -411,9 +401,8 @@ static void a_program_that_waits_in_the_driver(void **state)
         skip(); // no kernel waits for another rank
     for (int way = 0; way < STUCK_WAYS; way++)
         for (int dies = 0; dies < 2; dies++)
-            for (int grouped = 0; grouped < (way == SPLITS ? 1 : 2); grouped++)
-                if (test_takes(way + dies + grouped))
-                    assert_true(all_are_stuck(way, dies, grouped));
+            if (test_takes(way + dies))
+                assert_true(all_are_stuck(way, dies));
 }
 
 /* ------------------------------------------------------------------ two of a process */
@@ -523,7 +512,7 @@ static void two_of_a_process(void **state)
 
 /* ------------------------------------------------------------------ ranks that differ */
 
-enum { OTHER_ORDER, OTHER_SIZE, OTHER_ROOT, OTHER_UNIT, OTHER_SPANS, DIFFERENCES };
+enum { OTHER_ORDER, OTHER_SIZE, OTHER_UNIT, OTHER_SPANS, DIFFERENCES };
 
 static zero_result differ(struct device_rank *rank, char *memory, int how, bool other)
 {
@@ -533,18 +522,18 @@ static zero_result differ(struct device_rank *rank, char *memory, int how, bool 
         spans[r] = (struct coll_span){(size_t)r * 128, other && r == 0 ? 64 : 128};
     const struct gcomm_gathered section = {memory + spans[rank->rank].offset, memory, spans};
     const struct gcomm_all_gather gather = {&section, 1, label};
-    const bool broadcast = how == OTHER_SIZE || how == OTHER_ROOT || (how == OTHER_ORDER && other);
-    if (broadcast)
-        return gcomm_broadcast(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
-                               other && how == OTHER_ROOT, label, NULL);
+    if (how == OTHER_SIZE || (how == OTHER_ORDER && other))
+        return gcomm_exchange(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
+                              memory + 128, label, NULL);
     return gcomm_all_gather(rank->device, &gather, NULL);
 }
 
 static bool differs(struct device_rank *rank)
 {
     static const char *const words[DIFFERENCES] = {
-        [OTHER_ORDER] = "broadcast #2, unit 5 (h.4)", [OTHER_SIZE] = "with another size: ",
-        [OTHER_ROOT] = "with another root: ",         [OTHER_UNIT] = "all-gather #2, unit 6 (h.4)",
+        [OTHER_ORDER] = "exchange #2, unit 5 (h.4)",
+        [OTHER_SIZE] = "with another size: ",
+        [OTHER_UNIT] = "all-gather #2, unit 6 (h.4)",
         [OTHER_SPANS] = "with other spans",
     };
     const int how = *(const int *)rank->of->user;
@@ -568,7 +557,7 @@ static void ranks_that_differ(void **state)
 
 /* ------------------------------------------------------------------ arguments */
 
-enum { NO_ROOT, NO_MEMORY, TOO_LONG, STRIDE, CONTRIBUTORS, DTYPE, TICKET, REFUSALS };
+enum { NO_MEMORY, TOO_LONG, STRIDE, CONTRIBUTORS, DTYPE, TICKET, REFUSALS };
 
 static zero_result call_wrongly(struct device_rank *rank, char *memory, int what)
 {
@@ -582,8 +571,6 @@ static zero_result call_wrongly(struct device_rank *rank, char *memory, int what
     const struct gcomm_scattered scattered = {memory, memory, what == STRIDE ? 15 : 16, spans};
     const struct gcomm_reduced reduced = {memory, memory, spans};
     switch (what) {
-    case NO_ROOT:
-        return gcomm_broadcast(rank->device, memory, 8, rank->world, label, NULL);
     case NO_MEMORY:
     case TOO_LONG:
         return gcomm_all_gather(rank->device, &(struct gcomm_all_gather){&gathered, 1, label},
@@ -606,7 +593,6 @@ static zero_result call_wrongly(struct device_rank *rank, char *memory, int what
 static bool is_refused(struct device_rank *rank)
 {
     static const char *const words[REFUSALS] = {
-        [NO_ROOT] = "there is no such root",
         [NO_MEMORY] = "no memory",
         [TOO_LONG] = "a span has more than the memory there is",
         [STRIDE] = "the stride is less than",

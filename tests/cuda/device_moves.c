@@ -120,7 +120,7 @@ static bool is_as_expected(struct device_rank *rank, struct buffers *it, const v
     NEED(device_rank_get(rank, it->host, from, bytes));
     NEED(device_rank_sync(rank));
     NEED(memcmp(it->host, it->expected, bytes) == 0);
-    NEED(gcomm_query(rank->device, ticket) == ZERO_OK);
+    NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
     return true;
 }
 
@@ -314,12 +314,6 @@ static bool small(struct device_rank *rank)
         NEED(after_put(rank, it.from, &it, bytes));
         NEED(gcomm_exchange(rank->device, it.from, bytes, it.to, label, &ticket) == ZERO_OK);
         NEED(is_as_expected(rank, &it, it.to, (size_t)rank->world * bytes, ticket));
-        const int root = (int)c % rank->world;
-        fill(it.expected, bytes, root, 77, 0);
-        fill(it.host, bytes, rank->rank, 77, 0);
-        NEED(after_put(rank, it.from, &it, bytes));
-        NEED(gcomm_broadcast(rank->device, it.from, bytes, root, label, &ticket) == ZERO_OK);
-        NEED(is_as_expected(rank, &it, it.from, bytes, ticket));
         NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
         NEED(coll_state(rank->host, NULL) == ZERO_OK);
     }
@@ -362,7 +356,7 @@ static bool many(struct device_rank *rank)
         NEED(gcomm_exchange(rank->device, from, sizeof word, all + (i + 1) * (size_t)rank->world,
                             label, first ? &ticket : &first) == ZERO_OK);
         if (ticket > GCOMM_UNDER_WAY)
-            NEED(gcomm_query(rank->device, ticket - GCOMM_UNDER_WAY) == ZERO_OK);
+            NEED(gcomm_wait(rank->device, ticket - GCOMM_UNDER_WAY) == ZERO_OK);
     }
     NEED(gcomm_before(rank->device, first, rank->stream) == ZERO_OK);
     NEED(gcomm_before(rank->device, ticket, rank->stream) == ZERO_OK);
@@ -373,7 +367,7 @@ static bool many(struct device_rank *rank)
     for (int r = 0; r < rank->world; r++)
         expected[r] = (uint32_t)r;
     NEED(memcmp(words, expected, (size_t)rank->world * sizeof word) == 0);
-    NEED(ticket == MANY && gcomm_query(rank->device, first) == ZERO_OK);
+    NEED(ticket == MANY && gcomm_wait(rank->device, first) == ZERO_OK);
     return true;
 }
 
@@ -400,20 +394,15 @@ static bool closing(struct device_rank *rank)
 /* ------------------------------------------------------------------ tests */
 
 static const char *transport; // NULL: NCCL
-static bool in_groups;
-static int possible; // ranks
+static int possible;          // ranks
 
 static bool everywhere(const char *inject, bool (*body)(struct device_rank *))
 {
-    static const char *const groups[] = {"0100", "-00-"}; // uneven; with ranks in none
     for (int world = 1; world <= possible; world++)
-        for (int i = 0; i < (in_groups ? 2 : 1); i++)
-            if (!device_ranks_run(&(struct device_ranks){.world = world,
-                                                         .inject = inject,
-                                                         .transport = transport,
-                                                         .groups = in_groups ? groups[i] : NULL},
-                                  body))
-                return false;
+        if (!device_ranks_run(
+                &(struct device_ranks){.world = world, .inject = inject, .transport = transport},
+                body))
+            return false;
     return true;
 }
 
@@ -467,11 +456,7 @@ static void what_is_under_way_at_the_end(void **state)
 
 int main(int count, char **arguments)
 {
-    for (int i = 1; i < count; i++) // "host", "groups"
-        if (strcmp(arguments[i], "groups") == 0)
-            in_groups = true;
-        else
-            transport = arguments[i];
+    transport = count > 1 ? arguments[1] : NULL; // "host"
     possible = device_ranks_possible();
     if (possible == 0)
         return SKIPPED;

@@ -94,7 +94,7 @@ bool device_rank_sync(struct device_rank *rank)
 
 bool device_rank_meet(struct device_rank *rank)
 {
-    const int all = ++rank->meetings * (rank->root ? coll_world(rank->root) : rank->world);
+    const int all = ++rank->meetings * rank->world;
     ++*rank->met;
     for (int i = 0; i < PATIENCE_MS && *rank->met < all; i++)
         usleep(1000);
@@ -189,45 +189,9 @@ static bool begin(struct device_rank *rank)
     return false;
 }
 
-// The group takes the place of all ranks.
-static bool join_group(struct device_rank *rank)
-{
-    const char color = rank->of->groups[rank->rank];
-    struct base_error error = {.result = ZERO_OK};
-    struct coll_comm *group;
-    NEED(coll_split(rank->host, color == '-' ? -1 : color - '0', -rank->rank, &group, NULL) ==
-         ZERO_OK);
-    rank->root = rank->host;
-    rank->whole = rank->device;
-    if (gcomm_split(&rank->device, rank->whole, group, &error) != ZERO_OK) {
-        fprintf(stderr, "rank %d: gcomm_split: %d: %s\n", rank->rank, error.result, error.message);
-        return false;
-    }
-    NEED((color == '-') == !rank->device && !rank->device == !group);
-    if (!group)
-        return true;
-    rank->host = group;
-    rank->rank = coll_rank(group);
-    rank->world = coll_world(group);
-    return true;
-}
-
-static void leave_group(struct device_rank *rank)
-{
-    gcomm_close(rank->device);
-    if (rank->host != rank->root)
-        coll_close(rank->host);
-    rank->device = rank->whole;
-    rank->host = rank->root;
-    rank->rank = coll_rank(rank->root);
-    rank->world = coll_world(rank->root);
-}
-
 static bool end(struct device_rank *rank)
 {
     NEED(device_rank_sync(rank));
-    if (rank->root)
-        leave_group(rank);
     gcomm_close(rank->device);
     // Memory is looked at by all ranks of a process until they are through.
     if (!rank->of->fails)
@@ -264,10 +228,7 @@ static bool be(struct coll_comm *comm, void *user)
     if (!threads && self.world > count)
         share_gpu(&self);
     NEED(begin(&self));
-    if (run->ranks->groups)
-        NEED(join_group(&self));
-    if (!self.root || self.device)
-        NEED(run->body(&self));
+    NEED(run->body(&self));
     NEED(end(&self));
     if (threads)
         return true;

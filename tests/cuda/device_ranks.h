@@ -24,17 +24,13 @@ struct device_ranks {
     bool blameless;        /**< but not where this is set */
     bool bare;             /**< no collectives are opened */
     bool leaves;           /**< something behind */
-    const char *groups;    /**< the body runs in groups, backwards: the colour of each rank, '-' for
-                                one that is in none and leaves the body out; NULL: of all ranks */
     const void *user;
 };
 
 struct device_rank {
     const struct device_ranks *of;
     struct coll_comm *host;
-    struct gcomm *device;   /**< closed afterwards unless NULL */
-    struct coll_comm *root; /**< with groups: of all ranks, as is */
-    struct gcomm *whole;    /**< this; closed afterwards */
+    struct gcomm *device; /**< closed afterwards unless NULL */
     const struct base_device *gpu;
     int number, rank, world; /**< the last two: of host and device */
     struct gcomm_config config;
