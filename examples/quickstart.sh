@@ -38,7 +38,7 @@ kill_after_step_400() {
 
 case " $* " in
 *" --data "*) ;;
-*) set -- "$@" --data README.md base checkpoint collectives examples tests zero ;;
+*) set -- "$@" --data README.md base checkpoint collectives examples tests tools zero ;;
 esac
 rm -rf "$checkpoints"
 kill_after_step_400 &

@@ -558,11 +558,6 @@ zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_requ
     return ZERO_OK;
 }
 
-zero_result off_io_poll(struct off_io *io, struct off_request **done)
-{
-    return off_io_wait(io, 0, done);
-}
-
 void off_io_wake(struct off_io *io)
 {
     io->use.engine->wake(io->state);

@@ -137,9 +137,6 @@ struct off_io_use {
 /** What a queue uses; the queue's. */
 const struct off_io_use *off_io_use(const struct off_io *io);
 
-/** A request that is done; ZERO_AGAIN: none is, yet. Never waits. */
-zero_result off_io_poll(struct off_io *io, struct off_request **done);
-
 /**
  * The same, and waits until one is, until `deadline_ns` of base_clock_ns(), or for an
  * off_io_wake(): ZERO_AGAIN then, or if nothing is under way. A wake may be told

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-size_t off_tilefile_record_room(const struct off_tilefile_config *config)
+/** Bytes of the room of a record; 0 in place. Pure. */
+static size_t record_room(const struct off_tilefile_config *config)
 {
     if (config->in_place)
         return 0;
@@ -30,7 +31,7 @@ size_t off_tilefile_room_for(size_t tile_bytes)
 uint64_t off_tilefile_file_bytes(const struct off_tilefile_config *config)
 {
     const uint64_t places = config->in_place ? 1 : OFF_TILEFILE_PLACES;
-    uint64_t bytes = (uint64_t)OFF_TILEFILE_RECORDS * off_tilefile_record_room(config);
+    uint64_t bytes = (uint64_t)OFF_TILEFILE_RECORDS * record_room(config);
     for (size_t i = 0; i < config->tiles; i++)
         bytes += places * off_tilefile_room_for(config->tile_bytes[i]);
     return bytes;
@@ -39,7 +40,7 @@ uint64_t off_tilefile_file_bytes(const struct off_tilefile_config *config)
 size_t off_tilefile_memory(const struct off_tilefile_config *config)
 {
     return sizeof(struct off_tilefile) + config->tiles * sizeof(struct off_tile_state) +
-           off_tilefile_record_room(config);
+           record_room(config);
 }
 
 /* ------------------------------------------------------------------ tiles */
@@ -162,7 +163,7 @@ static zero_result allocate_memory(struct off_tilefile **out,
     if (tilefile) {
         tilefile->file.fd = -1;
         tilefile->tiles = base_calloc(config->tiles, sizeof *tilefile->tiles);
-        tilefile->record_bytes = off_tilefile_record_room(config);
+        tilefile->record_bytes = record_room(config);
         tilefile->file_bytes = off_tilefile_file_bytes(config);
         tilefile->record = base_aligned_alloc(OFF_TILEFILE_PAGE, tilefile->record_bytes);
     }

@@ -71,9 +71,6 @@ static inline size_t off_tilefile_round_up(size_t bytes)
     return (bytes + OFF_TILEFILE_PAGE - 1) / OFF_TILEFILE_PAGE * OFF_TILEFILE_PAGE;
 }
 
-/** Bytes of the room of a record; 0 in place. Pure. */
-size_t off_tilefile_record_room(const struct off_tilefile_config *config);
-
 /** Whether a record of this step would be come back to. */
 bool off_tilefile_step_counts(const struct off_tilefile *tilefile, uint64_t step);
 

@@ -60,11 +60,6 @@ struct ckpt_exclusive {
     struct ckpt_file *gate, *readers;
 };
 
-/** store->lock(), tried again until base_clock_ns() is `end_ns`. ZERO_AGAIN: still in the way. */
-zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **lock,
-                            const char *path, bool exclusive, uint64_t end_ns,
-                            struct base_error *error);
-
 /** Shuts the gate and waits for a second until all readers have left. ZERO_AGAIN (no message): they
  * have not; then, and after an error, the gate is open. */
 zero_result ckpt_exclusive_begin(const struct ckpt_directory *directory,

@@ -308,9 +308,10 @@ static uint64_t in_seconds(int seconds)
     return base_clock_ns() + (uint64_t)seconds * 1000000000;
 }
 
-zero_result ckpt_lock_until(const struct ckpt_store *store, struct ckpt_file **lock,
-                            const char *path, bool exclusive, uint64_t end_ns,
-                            struct base_error *error)
+/** store->lock(), tried again until base_clock_ns() is `end_ns`. ZERO_AGAIN: still in the way. */
+static zero_result lock_until(const struct ckpt_store *store, struct ckpt_file **lock,
+                              const char *path, bool exclusive, uint64_t end_ns,
+                              struct base_error *error)
 {
     zero_result result;
     while ((result = store->lock(store->user, lock, path, exclusive, error)) == ZERO_AGAIN &&
@@ -327,9 +328,9 @@ zero_result ckpt_exclusive_begin(const struct ckpt_directory *directory,
     const struct ckpt_path readers = ckpt_path_below(directory->path, CKPT_READERS_NAME);
     const uint64_t end = in_seconds(LONGEST_SHUT_S);
     *alone = (struct ckpt_exclusive){NULL, NULL};
-    zero_result result = ckpt_lock_until(store, &alone->gate, gate.text, true, end, error);
+    zero_result result = lock_until(store, &alone->gate, gate.text, true, end, error);
     if (!result)
-        result = ckpt_lock_until(store, &alone->readers, readers.text, true, end, error);
+        result = lock_until(store, &alone->readers, readers.text, true, end, error);
     if (result)
         ckpt_exclusive_end(directory, alone);
     return result;
@@ -353,10 +354,10 @@ zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
     const uint64_t end = in_seconds(LONGEST_WAIT_S);
     struct ckpt_file *gate;
     struct base_error trouble = {0};
-    result = ckpt_lock_until(store, &gate, gate_path.text, false, end, &trouble);
+    result = lock_until(store, &gate, gate_path.text, false, end, &trouble);
     if (result == ZERO_OK || result == ZERO_NOT_FOUND) {
         base_error_clear(&trouble);
-        result = ckpt_lock_until(store, lock, readers.text, false, end, &trouble);
+        result = lock_until(store, lock, readers.text, false, end, &trouble);
     }
     store->unlock(&gate);
     if (result == ZERO_AGAIN)

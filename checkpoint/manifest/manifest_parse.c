@@ -119,7 +119,9 @@ static int digit_value(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count)
+/** Reads `count` bytes of 2 * count hexadecimal digits in lower case; false: one of them is none.
+ */
+static bool unhex(const char *digits, uint8_t *bytes, size_t count)
 {
     bool good = true;
     for (size_t i = 0; good && i < count; i++) {
@@ -136,7 +138,7 @@ static void digits(struct parser *parser, const json_t *object, const char *memb
                    size_t count)
 {
     const char *given = word(parser, json_object_get(object, member), member);
-    if (strlen(given) != 2 * count || !ckpt_unhex(given, bytes, count))
+    if (strlen(given) != 2 * count || !unhex(given, bytes, count))
         complain(parser, member, "has not %zu hexadecimal digits", 2 * count);
 }
 
@@ -491,7 +493,7 @@ static bool number_line(struct rest *rest, const char *begin, uint64_t *value)
 static bool run_line(struct rest *rest, struct ckpt_run_id *run)
 {
     if (!skip(rest, "\"run\": \"") || rest->end - rest->at < 32 ||
-        !ckpt_unhex(rest->at, run->bytes, sizeof run->bytes))
+        !unhex(rest->at, run->bytes, sizeof run->bytes))
         return false;
     rest->at += 32;
     return skip(rest, "\",\n");

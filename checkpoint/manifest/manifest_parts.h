@@ -20,10 +20,6 @@ void ckpt_hex(const uint8_t *bytes, size_t count, char *digits);
  * and shapes. */
 struct ckpt_run_id ckpt_derive_run(const struct ckpt_manifest *manifest);
 
-/** Reads `count` bytes of 2 * count hexadecimal digits in lower case; false: one of them is none.
- */
-bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count);
-
 /** The names of enum ckpt_dtype's first three. */
 extern const char *const ckpt_dtype_names[CKPT_OTHER];
 

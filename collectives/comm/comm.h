@@ -440,7 +440,6 @@ zero_result coll_barrier(struct coll_comm *comm);
 
 zero_result coll_team_create(struct coll_team **team, int world, struct base_error *error);
 void coll_team_free(struct coll_team *team);
-int coll_team_world(const struct coll_team *team);
 
 /* ------------------------------------------------------------------ counters */
 

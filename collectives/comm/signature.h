@@ -26,9 +26,8 @@ struct coll_signature {
     uint32_t number; /**< of the label */
     /** Of a small operation, a broadcast, a message; of an all-reduce: its count. */
     uint64_t bytes;
-    uint64_t spans; /**< hash of a bulk operation's spans */
-    /** Of a sum_group; of a group's on devices: calls of the whole before it; else 0. */
-    uint64_t first;
+    uint64_t spans;             /**< hash of a bulk operation's spans */
+    uint64_t first;             /**< of a sum_group: its first contribution; else 0 */
     uint32_t sum_group;         /**< 0: none */
     uint32_t together;          /**< of a reduce-scatter */
     char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */

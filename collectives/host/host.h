@@ -393,9 +393,6 @@ bool coll_host_message_absent(const struct coll_comm *comm, const struct coll_re
 
 /* ------------------------------------------------------------------ presence.c */
 
-/** Whether `reader` reads what `owner` has posted for the request. */
-bool coll_host_reads(const struct coll_request *request, int reader, int owner);
-
 bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request);
 enum coll_presence coll_host_presence(const struct coll_comm *comm,
                                       const struct coll_request *request, enum coll_goal goal,

@@ -1,6 +1,7 @@
 #include "collectives/host/host.h"
 
-bool coll_host_reads(const struct coll_request *request, int reader, int owner)
+/** Whether `reader` reads what `owner` has posted for the request. */
+static bool reads(const struct coll_request *request, int reader, int owner)
 {
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER:
@@ -34,7 +35,7 @@ bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *
         request->kind == COLL_ALL_REDUCE_BULK)
         return true;
     for (int rank = 0; rank < comm->world; rank++)
-        if (rank != comm->rank && coll_host_reads(request, rank, comm->rank) &&
+        if (rank != comm->rank && reads(request, rank, comm->rank) &&
             !coll_host_consumed(comm, rank, request->sequence))
             return false;
     return true;
@@ -43,7 +44,7 @@ bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *
 /** Whether a rank's result needs another one to have made the call. */
 static bool needs(const struct coll_request *request, int reader, int owner)
 {
-    if (coll_host_reads(request, reader, owner))
+    if (reads(request, reader, owner))
         return true;
     return request->kind == COLL_REDUCE_SCATTER && request->op.reduce_scatter.together &&
            request->op.reduce_scatter.spans[reader].count > 0;
@@ -68,7 +69,7 @@ static bool is_absent(const struct coll_comm *comm, const struct coll_request *r
     case COLL_GOAL_COMPLETE:
         return holds_up(comm, rank);
     case COLL_GOAL_DRAINED:
-        return rank != comm->rank && coll_host_reads(request, rank, comm->rank) &&
+        return rank != comm->rank && reads(request, rank, comm->rank) &&
                !coll_host_consumed(comm, rank, request->sequence);
     case COLL_GOAL_ROOM:
         break;

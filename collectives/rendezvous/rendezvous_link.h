@@ -126,9 +126,6 @@ int boot_time_left(uint64_t deadline_ns, int most);
 zero_result boot_send(int fd, struct boot_header *header, const void *payload, const int *fds,
                       int count, uint64_t deadline_ns, struct base_error *error);
 
-/** Whether the payload of a whole message is what its header says. */
-bool boot_message_valid(const struct boot_message *message, size_t bytes);
-
 /**
  * Receives one message with up to `room` descriptors into fds (then owned by the caller; others
  * are closed), if there is one: *arrived says so. ZERO_E_PEER: the other end is closed;

@@ -131,7 +131,8 @@ static int detach_fds(struct msghdr *in, int *fds, int room)
     return came;
 }
 
-bool boot_message_valid(const struct boot_message *message, size_t bytes)
+/** Whether the payload of a whole message is what its header says. */
+static bool is_valid(const struct boot_message *message, size_t bytes)
 {
     const struct boot_header *header = &message->header;
     return bytes >= sizeof *header && header->length == bytes - sizeof *header;
@@ -148,7 +149,7 @@ static zero_result check(const struct boot_message *message, size_t bytes, const
                          "a rank speaks version %u of the rendezvous, this one version %u: link "
                          "all ranks with the same library",
                          header->protocol, BOOT_PROTOCOL);
-    if (in->msg_flags & MSG_TRUNC || !boot_message_valid(message, bytes))
+    if (in->msg_flags & MSG_TRUNC || !is_valid(message, bytes))
         return zero_fail(error, ZERO_E_INVALID, "a message whose length is not what it says");
     if (in->msg_flags & MSG_CTRUNC || (uint32_t)came != header->fds) {
         char limit[BASE_LIMIT_TEXT];

@@ -71,11 +71,6 @@ void coll_team_free(struct coll_team *team)
     base_free(team);
 }
 
-int coll_team_world(const struct coll_team *team)
-{
-    return team->world;
-}
-
 /* ------------------------------------------------------------------ meetings */
 
 /** The meeting of this name that is still to be completed, made if there is none; NULL without

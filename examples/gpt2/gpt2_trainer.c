@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-double clock_seconds(void)
+/** Seconds of a clock that only runs forward. */
+static double clock_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

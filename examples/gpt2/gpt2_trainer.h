@@ -75,7 +75,4 @@ zero_result trainer_logits(struct trainer *trainer, const uint16_t *token, int l
 /** The reason of the last failure, in one line. */
 const char *trainer_failure(const struct trainer *trainer);
 
-/** Seconds of a clock that only runs forward. */
-double clock_seconds(void);
-
 #endif

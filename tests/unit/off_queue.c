@@ -230,7 +230,7 @@ static void take_all(bool whole)
         else
             assert_false(whole);
     }
-    assert_int_equal(off_io_poll(io, &done), ZERO_AGAIN);
+    assert_int_equal(off_io_wait(io, 0, &done), ZERO_AGAIN);
     assert_int_equal(off_io_pending(io), 0);
 }
 
@@ -346,7 +346,7 @@ static void a_broken_engine_fails_everything(void **state)
         assert_int_equal(off_io_submit(io, &requests[0], NULL), ZERO_OK);
         assert_int_equal(off_io_commit(io, &failure), ZERO_E_IO);
         assert_string_equal(failure.message, "the engine broke");
-        assert_int_equal(off_io_poll(io, &done), ZERO_OK);
+        assert_int_equal(off_io_wait(io, 0, &done), ZERO_OK);
         assert_int_equal(done->result, ZERO_E_IO);
     }
 }
@@ -366,7 +366,7 @@ static void the_skeleton_moves_nothing(void **state)
     assert_int_equal(off_io_add_file(queue, 17, UNIT, "memory", &request.file, NULL), ZERO_OK);
     assert_int_equal(off_io_submit(queue, &request, NULL), ZERO_OK);
     assert_int_equal(off_io_commit(queue, NULL), ZERO_E_IO);
-    assert_int_equal(off_io_poll(queue, &done), ZERO_OK);
+    assert_int_equal(off_io_wait(queue, 0, &done), ZERO_OK);
     assert_string_equal(done->error.message, "the skeleton moves nothing");
     off_io_destroy(queue);
 }

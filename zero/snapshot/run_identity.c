@@ -159,6 +159,19 @@ static struct belongings sort_out(const zero_ctx *z, const char *path, bool besi
     return found;
 }
 
+/** A run as messages name it: its first 12 digits. */
+static const char *run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEXT])
+{
+    uint64_t half = 0;
+    for (int i = 0; i < 6; i++)
+        half = half << 8 | listed->run.bytes[i];
+    if (listed->run_known)
+        snprintf(text, ENG_RUN_TEXT, "%012" PRIx64 "...", half);
+    else
+        snprintf(text, ENG_RUN_TEXT, "not known: its manifest can't be read");
+    return text;
+}
+
 static zero_result refuse(const char *path, const struct ckpt_listed *other,
                           struct base_error *error)
 {
@@ -168,7 +181,7 @@ static zero_result refuse(const char *path, const struct ckpt_listed *other,
                      "resumed; the newest is step-%08" PRIu64 " (run %s): go on from it by "
                      "zero_resume(), save to another directory, or beside them "
                      "(zero_save_options.beside_other_runs)",
-                     path, other->step, eng_run_text(other, run));
+                     path, other->step, run_text(other, run));
 }
 
 static zero_result refuse_branch(const char *path, const struct ckpt_listed *branch,
@@ -179,7 +192,7 @@ static zero_result refuse_branch(const char *path, const struct ckpt_listed *bra
                      "'%.300s/step-%08" PRIu64 "' is of the run that this job goes on with (%s), "
                      "but later than what it has loaded from another directory: another job has "
                      "saved it; go on from it by zero_resume(), or save to another directory",
-                     path, branch->step, eng_run_text(branch, run));
+                     path, branch->step, run_text(branch, run));
 }
 
 static zero_result refuse_step(const char *path, const struct ckpt_listed *other,
@@ -189,20 +202,7 @@ static zero_result refuse_step(const char *path, const struct ckpt_listed *other
     return zero_fail(error, ZERO_E_STATE,
                      "'%.300s/step-%08" PRIu64 "' is %sanother run's (%s), and is not replaced: "
                      "save to another directory, or move it away",
-                     path, other->step, other->run_known ? "" : "perhaps ",
-                     eng_run_text(other, run));
-}
-
-const char *eng_run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEXT])
-{
-    uint64_t half = 0;
-    for (int i = 0; i < 6; i++)
-        half = half << 8 | listed->run.bytes[i];
-    if (listed->run_known)
-        snprintf(text, ENG_RUN_TEXT, "%012" PRIx64 "...", half);
-    else
-        snprintf(text, ENG_RUN_TEXT, "not known: its manifest can't be read");
-    return text;
+                     path, other->step, other->run_known ? "" : "perhaps ", run_text(other, run));
 }
 
 zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,

@@ -170,8 +170,6 @@ void eng_runs_continue(zero_ctx *z, const struct ckpt_run_id *run);
  */
 zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,
                             struct eng_run_choice *choice, struct base_error *error);
-/** A run as messages name it: its first 12 digits. */
-const char *eng_run_text(const struct ckpt_listed *listed, char text[ENG_RUN_TEXT]);
 
 /* ---- shared_directory.c */
 
