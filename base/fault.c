@@ -1,5 +1,9 @@
 #include "base/fault.h"
 
+#include <stdlib.h>
+
+#ifdef ZERO_FAULT_POINTS
+
 #include "base/clock.h"
 #include "base/hash.h"
 
@@ -7,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -253,3 +256,19 @@ int base_fault_hit(const char *point)
         end(action);
     return errnum;
 }
+
+#else
+
+zero_result base_fault_check_environment(struct base_error *error)
+{
+    const char *given = getenv("ZERO_FAULT");
+    if (!given || !*given)
+        return ZERO_OK;
+    return zero_fail(
+        error, ZERO_E_UNSUPPORTED,
+        "ZERO_FAULT is set to '%.100s', and this build has no fault points: unset it, or "
+        "build with -DZERO_FAULT_POINTS=ON",
+        given);
+}
+
+#endif

@@ -1,6 +1,9 @@
 /**
  * base/fault.h: failures on demand, for tests.
  *
+ * Only a build with the option ZERO_FAULT_POINTS has the points. In any other one they compile to
+ * nothing, and a set ZERO_FAULT is an error of whoever opens a context.
+ *
  * ZERO_FAULT names points and the hit that fails, counted over the process from 1:
  *
  *     ZERO_FAULT="alloc@3,io.write:enospc@17+"
@@ -46,9 +49,12 @@
 #include "base/error.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /** Room for a point's name with its final zero. */
 enum { BASE_FAULT_POINT_BYTES = 32 };
+
+#ifdef ZERO_FAULT_POINTS
 
 /** Not to be used directly. -1: ZERO_FAULT has not been read yet; 0: no faults; 1: some. */
 extern atomic_int base_fault_state;
@@ -67,18 +73,18 @@ static inline int base_fault(const char *point)
                : base_fault_hit(point);
 }
 
+/** Whether faults may be set. *Local*, any thread. */
+static inline bool base_fault_watched(void)
+{
+    return atomic_load_explicit(&base_fault_state, memory_order_relaxed) != 0;
+}
+
 /**
  * Replaces the faults by those of `spec` in ZERO_FAULT's grammar and starts counting anew; NULL
  * and "": none. ZERO_E_INVALID (malformed; the message shows where): nothing changed. *Local*, any
  * thread.
  */
 zero_result base_fault_set(const char *spec, struct base_error *error);
-
-/**
- * Reports whether ZERO_FAULT is well formed: ZERO_E_INVALID if not. A malformed one has no effect,
- * so whoever opens a context asks. *Local*, any thread.
- */
-zero_result base_fault_check_environment(struct base_error *error);
 
 /** How often a fault was injected or an action done since the faults were set. *Local*, any thread.
  */
@@ -89,5 +95,27 @@ uint64_t base_fault_fired(void);
  * it: for a test that wants to know when. NULL: nobody. *Local*; not while points are being hit.
  */
 void base_fault_witness(void (*witness)(void *user), void *user);
+
+#else
+
+static inline int base_fault(const char *point)
+{
+    (void)point;
+    return 0;
+}
+
+static inline bool base_fault_watched(void)
+{
+    return false;
+}
+
+#endif
+
+/**
+ * Whether what ZERO_FAULT asks for can be had. ZERO_E_INVALID: it is malformed, and has no effect.
+ * ZERO_E_UNSUPPORTED: it is set, and this build has no points. Whoever opens a context asks.
+ * *Local*, any thread.
+ */
+zero_result base_fault_check_environment(struct base_error *error);
 
 #endif

@@ -33,6 +33,10 @@ if(ZERO_WERROR)
   add_compile_options(-Werror)
 endif()
 
+if(ZERO_FAULT_POINTS)
+  add_compile_definitions(ZERO_FAULT_POINTS)
+endif()
+
 if(ZERO_SANITIZE)
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # loses track of lengths in instrumented code
     add_compile_options(-Wno-format-truncation)

@@ -24,7 +24,7 @@ done
 names="${*:-$all}"
 cmake/setup-debian.sh test
 [ -f build/CMakeCache.txt ] || cmake --preset default
-cmake -DZERO_TESTS=ON build
+cmake -DZERO_TESTS=ON -DZERO_FAULT_POINTS=ON build
 cmake --build --preset default -j "$(nproc)" --target $(printf 'bench_%s ' $names)
 
 for name in $names; do

@@ -120,7 +120,7 @@ build() {
     generator="Unix Makefiles"
     ! command -v ninja >/dev/null || generator=Ninja
     limited_to "" cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
-        -DZERO_CUDA=ON -DZERO_TESTS=ON \
+        -DZERO_CUDA=ON -DZERO_TESTS=ON -DZERO_FAULT_POINTS=ON \
         ${nccl:+-DNCCL_INCLUDE_DIR="$nccl"} ${cublas:+-DCUBLASLT_INCLUDE_DIR="$cublas"} \
         >"$build/make.log" 2>&1 || return 1
     limited_to "" cmake --build "$build" -j "$(nproc)" >>"$build/make.log" 2>&1

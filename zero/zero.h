@@ -113,7 +113,8 @@ typedef void *zero_stream;  /**< A cudaStream_t; NULL on the CPU. */
  *
  * ZERO_E_INVALID: a field, environment variable or option is out of range or unknown, two launchers
  * disagree, or one says that this process is one of several and not which.
- * ZERO_E_UNSUPPORTED: the transport lacks what was asked for, as tcp lacks gather=shared.
+ * ZERO_E_UNSUPPORTED: the transport lacks what was asked for, as tcp lacks gather=shared; or
+ * ZERO_FAULT is set, and this build has no fault points.
  * ZERO_E_TIMEOUT: ranks are missing; the message says which, and where this rank waited for them.
  * ZERO_E_NOMEM, ZERO_E_IO: the system refused memory, a file or a connection.
  */

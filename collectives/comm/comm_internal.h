@@ -184,7 +184,7 @@ void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where);
  */
 static inline void coll_point(struct coll_comm *comm, uint32_t kind, const char *where)
 {
-    if (atomic_load_explicit(&base_fault_state, memory_order_relaxed) != 0)
+    if (base_fault_watched())
         coll_point_hit(comm, kind, where);
 }
 

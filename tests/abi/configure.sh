@@ -24,11 +24,29 @@ expect() { # expect <yes or no> <what was done>
 
 plain="$(configure)"
 expect no "by default"
-tests="$(configure -DZERO_TESTS=ON)"
+compiles() { # compiles: the command that compiles the places where tests inject failures
+    ninja -C "$here" -t commands zero_shared | grep 'base/fault\.c'
+}
+
+points() { # points <yes or no> <what was done>
+    [ "$(compiles | grep -q ZERO_FAULT_POINTS && echo yes || echo no)" = "$1" ] || {
+        echo "$2: the build has fault points: not $1"
+        exit 1
+    }
+}
+
+points no "by default"
+cmake -DZERO_TESTS=ON "$here" >"$here/log" 2>&1 && { echo "tests without fault points" && exit 1; }
+grep -q 'ZERO_TESTS=ON needs ZERO_FAULT_POINTS=ON' "$here/log" || { cat "$here/log" && exit 1; }
+tests="$(configure -DZERO_TESTS=ON -DZERO_FAULT_POINTS=ON)"
+points yes "switched on"
 expect yes "switched on"
-again="$(configure -DZERO_TESTS=OFF)"
+again="$(configure -DZERO_TESTS=OFF -DZERO_FAULT_POINTS=OFF)"
+points no "switched off again"
 expect no "switched off again"
-auto="$(configure -DZERO_TESTS=AUTO)"
+configure -DZERO_TESTS=AUTO -DZERO_FAULT_POINTS=OFF >/dev/null
+expect no "AUTO, without fault points"
+auto="$(configure -DZERO_TESTS=AUTO -DZERO_FAULT_POINTS=ON)"
 expect yes "AUTO, with cmocka there"
 [ "$plain $tests" = "$again $auto" ] || { echo "$plain $tests steps, and then $again $auto" && exit 1; }
 [ "$plain" -lt $((tests / 2)) ] || { echo "$plain of $tests steps without tests" && exit 1; }
