@@ -106,15 +106,6 @@ bool ckpt_directory_is_held(const struct ckpt_directory *directory)
 
 /* ------------------------------------------------------------------ saving */
 
-zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_error *error)
-{
-    return directory->lost ? zero_fail(error, ZERO_E_IO,
-                                       "a flush of '%s' has failed: nothing is saved there or "
-                                       "removed until it is opened again",
-                                       directory->path)
-                           : ZERO_OK;
-}
-
 zero_result ckpt_begin(struct ckpt_directory *directory, uint64_t step, struct base_error *error)
 {
     const struct ckpt_store *store = directory->store;

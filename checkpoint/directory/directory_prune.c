@@ -4,6 +4,15 @@
 
 #include <string.h>
 
+zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_error *error)
+{
+    return directory->lost ? zero_fail(error, ZERO_E_IO,
+                                       "a flush of '%s' has failed: nothing is saved there or "
+                                       "removed until it is opened again",
+                                       directory->path)
+                           : ZERO_OK;
+}
+
 /* ------------------------------------------------------------------ taking away */
 
 struct removal {

@@ -22,6 +22,7 @@
  *   run_signals.c      what zero-run passes on to the ranks
  *   stopped_ranks.c    ranks that a signal has stopped
  *   oom.c              whether the kernel has killed for lack of memory
+ *   run_words.c        lines of zero-run's own, ends and errors in words
  *   run_report.c       what became of a rank, in words and as an exit status
  *   run_plan.c         --plan
  *   first_failure.c    which rank ended first
@@ -307,8 +308,20 @@ struct run_job {
     struct run_restarts restarts;
 };
 
+/* ---- run_words.c */
+
 /** Writes a line "zero-run: ..." to standard error, in order with what ranks wrote. */
 void run_say(struct run_job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** An errno in words: "No space left on device (ENOSPC)", with the limit behind it. */
+enum { RUN_ERRNO_TEXT = 256 };
+const char *run_describe_errno(int errnum, char text[RUN_ERRNO_TEXT]);
+/** How a process ended, in words. */
+void run_describe_end(const siginfo_t *end, char *text, size_t size);
+/** Whether a signal asks the job to stop. */
+bool run_signals_ask(const struct run_job *job, int number);
+/** Whether a signal that a rank has got may have been such a request: it is none that zero-run has
+ * sent to the ranks. */
+bool run_signals_asked(const struct run_job *job, int number);
 
 /* ---- run_environment.c */
 
@@ -379,11 +392,6 @@ void run_orphans_end(const struct run_job *job);
 
 /** Blocks the signals zero-run passes on or is told by, and makes job->signals. ZERO_E_IO. */
 zero_result run_signals_begin(struct run_job *job, struct base_error *error);
-/** Whether a signal asks the job to stop. */
-bool run_signals_ask(const struct run_job *job, int number);
-/** Whether a signal that a rank has got may have been such a request: it is none that zero-run has
- * sent to the ranks. */
-bool run_signals_asked(const struct run_job *job, int number);
 /** Does what the signals that have come ask for. */
 void run_signals_take(struct run_job *job);
 /** Sends a signal to a rank and what it has started. */
@@ -437,11 +445,6 @@ bool run_ended_well(const struct run_job *job, const struct run_rank *rank);
 void run_report_first(struct run_job *job, const struct run_rank *rank);
 /** Says after which step the ranks stopped, if they have been told to. */
 void run_report_stop(struct run_job *job);
-/** An errno in words: "No space left on device (ENOSPC)", with the limit behind it. */
-enum { RUN_ERRNO_TEXT = 256 };
-const char *run_describe_errno(int errnum, char text[RUN_ERRNO_TEXT]);
-/** How a process ended, in words. */
-void run_describe_end(const siginfo_t *end, char *text, size_t size);
 /** Its status, 128 + signal if a signal ended it. */
 int run_end_status(const siginfo_t *end);
 /** What zero-run exits with. */

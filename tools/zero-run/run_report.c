@@ -3,29 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void run_describe_end(const siginfo_t *end, char *text, size_t size)
-{
-    if (end->si_code == CLD_EXITED) {
-        snprintf(text, size, "exit code %d", end->si_status);
-        return;
-    }
-    const char *name = sigabbrev_np(end->si_status);
-    if (name)
-        snprintf(text, size, "signal SIG%s%s", name,
-                 end->si_code == CLD_DUMPED ? ", core dumped" : "");
-    else
-        snprintf(text, size, "signal %d", end->si_status);
-}
-
-const char *run_describe_errno(int errnum, char text[RUN_ERRNO_TEXT])
-{
-    char limit[BASE_LIMIT_TEXT];
-    base_limit_text(errnum, limit);
-    snprintf(text, RUN_ERRNO_TEXT, "%s (%s)%s", strerrordesc_np(errnum), strerrorname_np(errnum),
-             limit);
-    return text;
-}
-
 // Who may have sent a SIGKILL that zero-run has not sent.
 static const char *describe_kill(struct run_job *job)
 {

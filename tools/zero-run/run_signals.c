@@ -16,17 +16,6 @@
 // What zero-run passes on; SIGTSTP as SIGSTOP, which nobody can ignore.
 static const int passed[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
-bool run_signals_ask(const struct run_job *job, int number)
-{
-    return number == SIGTERM || number == SIGINT ||
-           sigismember(&job->options->stop_signals, number) == 1;
-}
-
-bool run_signals_asked(const struct run_job *job, int number)
-{
-    return run_signals_ask(job, number) && sigismember(&job->sent, number) != 1;
-}
-
 // Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.
 static void choose(struct run_job *job, sigset_t *chosen)
 {

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -16,18 +15,6 @@
 static const uint64_t drain_ns = UINT64_C(500000000);
 
 enum { FIXED_POLLS = 5, STREAMS = 2 };
-
-void run_say(struct run_job *job, const char *format, ...)
-{
-    char line[1024] = "zero-run: ";
-    const size_t start = strlen(line);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line + start, sizeof line - start - 1, format, arguments);
-    va_end(arguments);
-    strcat(line, "\n");
-    run_sink_add(&job->err, line, strlen(line));
-}
 
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 {

@@ -1,23 +1,9 @@
 #include "zero/optim/optim.h"
 
 #include <float.h>
-#include <string.h>
 
 const char *const eng_hyper_names[ENG_HYPERS] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
 _Static_assert(sizeof(zero_hyper) == ENG_HYPERS * sizeof(double), "every field has its name");
-
-static const struct eng_optimizer *const optimizers[] = {
-    &eng_optimizer_adamw, &eng_optimizer_adam,    &eng_optimizer_sgd,
-    &eng_optimizer_lion,  &eng_optimizer_adagrad,
-};
-
-const struct eng_optimizer *eng_optimizer_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++)
-        if (strcmp(optimizers[i]->name, name) == 0)
-            return optimizers[i];
-    return NULL;
-}
 
 zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_decay decay,
                                  int32_t nesterov, struct eng_choice *choice,
