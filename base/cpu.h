@@ -12,6 +12,7 @@ struct base_cpu {
     bool avx512; /**< AVX-512 F, BW, DQ and VL, with avx2 */
     bool bmi2;
     bool avx512_vbmi; /**< AVX-512 VBMI, with avx512 and bmi2 */
+    bool amd;         /**< its maker is AMD */
 };
 
 /** Asks the processor. *Local*, any thread. */

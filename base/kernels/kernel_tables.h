@@ -22,14 +22,24 @@ extern const struct eng_kernels eng_kernels_ref;
 extern const struct eng_kernels eng_kernels_avx2;
 extern const struct eng_kernels eng_kernels_avx512;
 
+/** The distance in bytes at which loops prefetch where it helps. */
+#define ENG_PREFETCH_BYTES 2048
+
 /**
- * Asks for the memory 2 KiB further on, which need not exist. Where a loop divides, or goes through
- * one array only, the processor's own prefetching leaves an eighth to a third of the bandwidth
- * unused (tests/bench/bench_update.c).
+ * The distance in bytes at which loops prefetch: ENG_PREFETCH_BYTES, or 0 on a processor of AMD.
+ * eng_kernels_find() sets it once a process; the benchmark sets it, too. It changes no bit.
+ *
+ * Where a loop divides, or goes through one array only, the prefetching of an Intel processor
+ * leaves an eighth to a third of the bandwidth unused. That of Zen 4 does not: there a prefetch
+ * 1 KiB ahead or more costs a fifth. tests/bench/bench_update.c has a row that compares both.
  */
+extern size_t eng_prefetch_bytes;
+
+/** Prefetches what lies eng_prefetch_bytes behind x; that address need not exist. With 0 it is the
+ * line that the loop reads anyway. */
 static inline void eng_prefetch(const void *x)
 {
-    __builtin_prefetch((const void *)((uintptr_t)x + 2048));
+    __builtin_prefetch((const void *)((uintptr_t)x + eng_prefetch_bytes));
 }
 
 /** Element `element` of a stochastic rounding, drawn by itself. *Local.* */
