@@ -1,7 +1,11 @@
 // The update, the norm and the narrowing against the memory's bandwidth, and against a plain loop.
+//
+// What memory sets as a limit is measured by loops that prefetch at several distances; a row is
+// compared with the one that is fastest on this machine, and says its distance.
 #include "base/arena.h"
 #include "base/bfloat16.h"
 #include "base/cpu.h"
+#include "base/kernels/kernel_tables.h"
 #include "base/pool.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/loops.h"
@@ -16,7 +20,16 @@ enum {
         32 * 1024 * 1024, // elements: 512 MiB, beyond what caches keep for one of many users
     IN_CACHE = 32 * 1024, // elements a thread: 512 KiB
     PIECE = 2048,         // elements that are widened at a time: 8 KiB
+    // Bytes between two arrays: where arrays are a power of two apart, each element's numbers fall
+    // into one set of a cache, and every loop over them is slow.
+    APART = 5 * 64,
+    ALL = IN_MEMORY + APART / (int)sizeof(float), // elements from an array to the next one
+    TRIES = 3,                                    // runs of each loop that may be the limit
 };
+
+static const size_t distances[] = {0, 512, 2048};
+
+enum { DISTANCES = sizeof distances / sizeof distances[0] };
 
 struct work {
     struct base_pool *pool;
@@ -26,6 +39,7 @@ struct work {
     uint16_t *narrow; // a gradient in bf16
     size_t count;     // elements, a multiple of TILE or less than one
     size_t repeat;    // passes over them in one call
+    size_t ahead;     // bytes that the loop of a limit prefetches ahead
     double sink;      // where results of no interest go
     void (*body)(struct work *work, size_t first, size_t count);
 };
@@ -95,14 +109,14 @@ static void body_alone(struct work *work, size_t first, size_t count)
 
 static void body_scale(struct work *work, size_t first, size_t count)
 {
-    loop_scale(count, work->arrays.weight + first, 0.999999f);
+    loop_scale(count, work->arrays.weight + first, 0.999999f, work->ahead);
 }
 
 static void body_stream(struct work *work, size_t first, size_t count)
 {
     struct arrays part;
     narrow_arrays(work, first, &part);
-    loop_stream(count, &part);
+    loop_stream(count, &part, work->ahead);
 }
 
 static void body_plain(struct work *work, size_t first, size_t count)
@@ -128,7 +142,7 @@ static void body_norm(struct work *work, size_t first, size_t count)
 
 static void body_read(struct work *work, size_t first, size_t count)
 {
-    const float sum = loop_read(count, work->arrays.gradient + first);
+    const float sum = loop_read(count, work->arrays.gradient + first, work->ahead);
     if (first == 0)
         work->sink = (double)sum;
 }
@@ -186,6 +200,16 @@ static double plain(void *user)
     return timed(user, body_plain);
 }
 
+// The update with the prefetch distance that this processor is not given.
+static double other_prefetch(void *user)
+{
+    const size_t chosen = eng_prefetch_bytes;
+    eng_prefetch_bytes = chosen > 0 ? 0 : ENG_PREFETCH_BYTES;
+    const double seconds = timed(user, body_update);
+    eng_prefetch_bytes = chosen;
+    return seconds;
+}
+
 static double norm(void *user)
 {
     return timed(user, body_norm);
@@ -220,6 +244,32 @@ static void row(struct work *work, const char *what, const char *where, const do
     bench_run(&r);
 }
 
+// Lets the reference prefetch at the distance at which it is fastest.
+static void choose_distance(struct work *work, bench_fn reference)
+{
+    double least = 0.0;
+    size_t best = 0;
+    for (int i = 0; i < DISTANCES * TRIES; i++) {
+        work->ahead = distances[i % DISTANCES];
+        const double seconds = reference(work);
+        if (i == 0 || seconds < least) {
+            least = seconds;
+            best = work->ahead;
+        }
+    }
+    work->ahead = best;
+}
+
+// A row whose reference is a loop that memory limits.
+static void limit_row(struct work *work, const char *what, const char *where, const double bytes[2],
+                      bench_fn ours, bench_fn reference, const char *reference_name, double target)
+{
+    char name[40];
+    choose_distance(work, reference);
+    snprintf(name, sizeof name, "%s, prefetch %zu", reference_name, work->ahead);
+    row(work, what, where, bytes, ours, reference, name, target);
+}
+
 // AdamW reads gradient, m, v, weight and writes m, v, weight; with a working copy also that.
 static const double of_f32[] = {28, 28}, of_bf16[] = {30, 30}, of_norm[] = {4, 4};
 static const double of_narrow[] = {28, 8}, of_alone[] = {30, 28};
@@ -242,7 +292,7 @@ static void other_rows(struct work *work)
     work->arrays.v = NULL;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         prepare(work, others[i]);
-        row(work, others[i]->name, "in memory", of_one, update, stream, "limit", 0);
+        limit_row(work, others[i]->name, "in memory", of_one, update, stream, "limit", 0);
     }
     work->arrays.v = v;
 }
@@ -253,16 +303,18 @@ static void rows(struct work *work, uint16_t *half, bool all_cores)
     work->count = IN_MEMORY;
     work->repeat = 1;
     work->arrays.work = NULL;
-    row(work, "update f32", "in memory", of_f32, update, stream, "limit", 0);
+    limit_row(work, "update f32", "in memory", of_f32, update, stream, "limit", 0);
     row(work, "update f32", "in memory", of_f32, update, plain, "plain loop", 0);
-    row(work, "norm", "in memory", of_norm, norm, read_only, "limit", 0);
+    row(work, "update f32", "in memory", of_f32, update, other_prefetch,
+        eng_prefetch_bytes > 0 ? "no prefetch" : "prefetch 2048", 0);
+    limit_row(work, "norm", "in memory", of_norm, norm, read_only, "limit", 0);
     work->arrays.work = half;
-    row(work, "update bf16", "in memory", of_bf16, update, stream, "limit", 0);
+    limit_row(work, "update bf16", "in memory", of_bf16, update, stream, "limit", 0);
     row(work, "update bf16", "in memory", of_bf16, update, plain, "plain loop", 0);
     row(work, "scale, clip, cast bf16", "in memory", of_alone, update, alone, "update alone",
         1 / 1.03);
-    row(work, "bf16 in and out", "in memory", of_narrow, narrow, scale, "in-place scale",
-        all_cores ? 0.93 : 0);
+    limit_row(work, "bf16 in and out", "in memory", of_narrow, narrow, scale, "in-place scale",
+              all_cores ? 0.93 : 0);
     work->arrays.work = NULL;
     other_rows(work);
     prepare(work, &eng_optimizer_adamw);
@@ -273,19 +325,30 @@ static void rows(struct work *work, uint16_t *half, bool all_cores)
     row(work, "update bf16", "in cache", of_bf16, update, plain, "plain loop", 0);
 }
 
+// Memory for all arrays, APART bytes between them.
+static zero_result make_arrays(struct work *work, struct base_arena *arena, uint16_t **half,
+                               struct base_error *error)
+{
+    const zero_result r = base_arena_init(arena, (size_t)ALL * 20 + 8192, 4096, error);
+    if (r)
+        return r;
+    float *const memory = base_arena_alloc(arena, (size_t)ALL * 16, 0);
+    *half = base_arena_alloc(arena, (size_t)ALL * 2, 0);
+    work->narrow = base_arena_alloc(arena, (size_t)ALL * 2, 0);
+    for (size_t i = 0; i < ALL; i++)
+        work->narrow[i] = base_bf16_from_f32(1e-3f * (float)(1 + i % 1000));
+    for (size_t i = 0; i < (size_t)ALL * 4; i++)
+        memory[i] = 1e-3f * (float)(1 + i % 1000);
+    work->arrays = (struct arrays){memory, memory + ALL, memory + 2 * (size_t)ALL,
+                                   memory + 3 * (size_t)ALL, NULL};
+    return ZERO_OK;
+}
+
 static int run(struct work *work, struct base_arena *arena, struct base_error *error)
 {
-    if (base_arena_init(arena, (size_t)IN_MEMORY * 20, 4096, error) != ZERO_OK)
+    uint16_t *half;
+    if (make_arrays(work, arena, &half, error) != ZERO_OK)
         return 1;
-    float *const memory = base_arena_alloc(arena, (size_t)IN_MEMORY * 16, 0);
-    uint16_t *const half = base_arena_alloc(arena, (size_t)IN_MEMORY * 2, 0);
-    work->narrow = base_arena_alloc(arena, (size_t)IN_MEMORY * 2, 0);
-    for (size_t i = 0; i < IN_MEMORY; i++)
-        work->narrow[i] = base_bf16_from_f32(1e-3f * (float)(1 + i % 1000));
-    for (size_t i = 0; i < (size_t)IN_MEMORY * 4; i++)
-        memory[i] = 1e-3f * (float)(1 + i % 1000);
-    work->arrays = (struct arrays){memory, memory + IN_MEMORY, memory + 2 * (size_t)IN_MEMORY,
-                                   memory + 3 * (size_t)IN_MEMORY, NULL};
     work->kernels = eng_kernels_find("auto");
     const int most = base_cpu_allowed();
     for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {

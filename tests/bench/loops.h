@@ -15,15 +15,17 @@ struct arrays {
     uint16_t *work; /**< 32-byte aligned, or NULL */
 };
 
+// The loops below prefetch `ahead` bytes ahead; 0: not at all.
+
 /** Reads and writes what an optimizer reads and writes, and computes next to nothing: the limit
  * that memory sets. count is a multiple of 16. */
-void loop_stream(size_t count, const struct arrays *arrays);
+void loop_stream(size_t count, const struct arrays *arrays, size_t ahead);
 
 /** Reads an array; the result is of no interest. count is a multiple of 16. */
-float loop_read(size_t count, const float *x);
+float loop_read(size_t count, const float *x, size_t ahead);
 
 /** Multiplies an array in place. count is a multiple of 16. */
-void loop_scale(size_t count, float *x, float factor);
+void loop_scale(size_t count, float *x, float factor, size_t ahead);
 
 /** AdamW as one would write it down (llm.c's update is such a loop), left to the compiler. */
 void loop_plain_adamw(size_t count, const struct arrays *arrays, float lr, float beta1, float beta2,
