@@ -1,10 +1,12 @@
 #include "linear.h"
 
-// Large enough for the BLAS to run at nine tenths of its rate,
+// Large enough for the BLAS to run at nine tenths of its rate.
 #define TILE_ELEMENTS_MAX (512 * 512)
-// and where there would be fewer than these tiles, smaller ones down to this size.
+// Where there would be fewer tiles than these, larger ones are cut as long as each part has at
+// least so many multiplications. With 10^6 or fewer OpenBLAS runs other kernels, which give other
+// bits.
 #define TILES_WANTED 4
-#define TILE_ELEMENTS_MIN (256 * 256)
+#define TILE_PRODUCTS_MIN (1024.0 * 1024)
 
 #define COLUMNS_A_TASK 64
 
@@ -28,21 +30,31 @@ static int half_tile(int tile)
     return ((tile + 1) / 2 + 31) / 32 * 32;
 }
 
+// Whether the tiles should be smaller.
+static bool are_large(const struct product *p)
+{
+    const double tiles = (double)tiles_of(p->m, p->tile_m) * tiles_of(p->n, p->tile_n);
+    return (double)p->tile_m * p->tile_n > TILE_ELEMENTS_MAX || tiles < TILES_WANTED;
+}
+
+// Halves the longer side of the tiles; false if that would make them too small.
+static bool cut_tiles(struct product *p)
+{
+    int *longer = p->tile_m > p->tile_n ? &p->tile_m : &p->tile_n;
+    const int shorter = p->tile_m > p->tile_n ? p->tile_n : p->tile_m;
+    const int half = half_tile(*longer);
+    if (half >= *longer || (double)half * shorter * p->k < TILE_PRODUCTS_MIN)
+        return false;
+    *longer = half;
+    return true;
+}
+
 static void choose_tiles(struct product *p)
 {
     p->tile_m = p->m;
     p->tile_n = p->n;
-    for (;;) {
-        const double elements = (double)p->tile_m * p->tile_n;
-        const double tiles = (double)tiles_of(p->m, p->tile_m) * tiles_of(p->n, p->tile_n);
-        const double limit = tiles < TILES_WANTED ? TILE_ELEMENTS_MIN : TILE_ELEMENTS_MAX;
-        if (elements <= limit)
-            break;
-        if (p->tile_m > p->tile_n)
-            p->tile_m = half_tile(p->tile_m);
-        else
-            p->tile_n = half_tile(p->tile_n);
-    }
+    while (are_large(p) && cut_tiles(p))
+        ;
     p->tiles_across = tiles_of(p->n, p->tile_n);
 }
 
