@@ -6,6 +6,8 @@
 
 #include "base/kernels/ordered.h"
 
+#include <math.h>
+
 /** What is added up and squared; the first two sources have their addresses in registers. few, if
  * it is not 0, is how many there are, and nothing is before them. */
 struct addends {
@@ -38,6 +40,17 @@ INLINE void square_block(const struct addends *a, size_t i, struct squares *lane
     }
 }
 
+/** The sum of all lanes. */
+INLINE double squares_of(const struct squares *lanes)
+{
+    const double sum = add_lanes(lanes);
+    if (__builtin_expect(isfinite(sum), true))
+        return sum;
+    double lane[ENG_SUM_LANES];
+    store_squares(lane, lanes);
+    return eng_add_lanes(lane);
+}
+
 /** The granules at i and at j, side by side: an addition waits for the one before it in the same
  * granule only. */
 INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i, double *at_j)
@@ -47,11 +60,8 @@ INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i
         square_block(a, i + k, &one);
         square_block(a, j + k, &other);
     }
-    double lane[ENG_SUM_LANES];
-    store_squares(lane, &one);
-    *at_i = eng_add_lanes(lane);
-    store_squares(lane, &other);
-    *at_j = eng_add_lanes(lane);
+    *at_i = squares_of(&one);
+    *at_j = squares_of(&other);
 }
 
 /** A granule, or what there is of it. */
