@@ -63,6 +63,21 @@ void eng_add_square_sum(zero_ctx *z, double squares)
         z->gradients.squares_overflow = true;
 }
 
+void eng_grad_nonfinite(void *user, int contributor, size_t element)
+{
+    struct eng_section_io *io = user;
+    zero_ctx *z = io->z;
+    const size_t own = z->placement.sections[io->section].own_first * ENG_GRANULE;
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
+    const struct eng_bad bad = {
+        .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
+        .param = (uint64_t)slice->param,
+        .slice = (uint64_t)slice->index,
+        .element = own + element - slice->granule * ENG_GRANULE,
+    };
+    eng_bad_min(&z->gradients.bad, &bad);
+}
+
 zero_result eng_not_inside(zero_ctx *z, const char *call)
 {
     if (z->evaluation.active)

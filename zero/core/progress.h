@@ -66,6 +66,10 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Adds the sum of a granule's squares to those of the step. */
 void eng_add_square_sum(zero_ctx *z, double squares);
 
+/** Remembers the first element that is not finite; `user` is the section's eng_section_io, and
+ * `element` counts from this rank's run on. */
+void eng_grad_nonfinite(void *user, int contributor, size_t element);
+
 /** Refuses inside a step or an evaluation: ZERO_E_STATE. */
 zero_result eng_not_inside(zero_ctx *z, const char *call);
 

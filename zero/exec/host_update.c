@@ -3,6 +3,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
+#include "zero/exec/grad_is_sum.h"
 #include "zero/exec/update_alarm.h"
 #include "zero/model/ranges.h"
 
@@ -235,7 +236,7 @@ static const void *contribution(const zero_ctx *z, int rank, size_t section)
     return grads + z->gradients.slots[slot].offset + z->placement.sections[section].comm_offset;
 }
 
-/** Updates a segment whose sums nobody has kept. All of them are finite, for the step is. */
+/** Updates a segment whose sums no rank has kept. All of them are finite, for the step is. */
 static void update_again(zero_ctx *z, const struct eng_segment *segment)
 {
     const size_t s = segment->section;
@@ -250,7 +251,13 @@ static void update_again(zero_ctx *z, const struct eng_segment *segment)
         return;
     for (int rank = 0; rank < from.count; rank++)
         sources[rank] = contribution(z, rank, s);
-    add_and_update(z, segment, &from, NULL);
+    if (from.count == 1 && from.dtype == ZERO_F32) {
+        struct eng_segment sole = *segment;
+        sole.gradient = (const float *)sources[0] + segment->first;
+        eng_update_segment(z, &sole);
+    } else {
+        add_and_update(z, segment, &from, NULL);
+    }
 }
 
 /** A section's update, dealt out over the pool's threads. */
@@ -300,9 +307,9 @@ static void update_again_task(void *user, size_t index, int thread)
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
 {
     struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
-    const bool again = eng_adds_again(z, section);
+    const bool again = eng_adds_again(z, section), kept = !again && !eng_grad_is_sum(z, section);
     z->publication.grads_lent = z->publication.grads_lent || again;
-    base_pool_run(z->pool, count, again ? update_again_task : update_task, &task);
+    base_pool_run(z->pool, count, kept ? update_task : update_again_task, &task);
 }
 
 zero_result eng_host_update_section(zero_ctx *z, size_t section)

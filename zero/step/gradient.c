@@ -7,6 +7,7 @@
 #include "zero/core/telemetry.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/exec.h"
+#include "zero/exec/grad_is_sum.h"
 #include "zero/exec/host_update.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/link/bucket_gather.h"
@@ -183,22 +184,6 @@ static size_t square_tile(void *user, size_t first, size_t count,
     return add_squares(io->z, count, &contributions, true);
 }
 
-/** Remembers the first contribution that is not finite. */
-static void found_nonfinite(void *user, int contributor, size_t element)
-{
-    struct eng_section_io *io = user;
-    zero_ctx *z = io->z;
-    const size_t own = z->placement.sections[io->section].own_first * ENG_GRANULE;
-    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
-    const struct eng_bad bad = {
-        .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
-        .param = (uint64_t)slice->param,
-        .slice = (uint64_t)slice->index,
-        .element = own + element - slice->granule * ENG_GRANULE,
-    };
-    eng_bad_min(&z->gradients.bad, &bad);
-}
-
 /** The same, and what may be updated by now is. */
 static void update_tile(void *user, size_t first, size_t count, const void *tile)
 {
@@ -230,6 +215,10 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
     const bool last = z->micro.index == z->micro.count - 1,
                store = z->micro.index == 0 || z->config.local;
     io->fused = eng_fused_begin(z, s);
+    if (!io->fused && eng_grad_is_sum(z, s)) {
+        eng_grad_measure(io, z->memory.grads + grad_bytes + place->comm_offset);
+        return ZERO_OK;
+    }
     const bool again = eng_adds_again(z, s);
     const struct coll_reduce_scatter op = {
         .source = z->memory.grads + grad_bytes + place->comm_offset,
@@ -251,7 +240,7 @@ static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
         .take = again                   ? square_tile
                 : io->fused && io->sums ? eng_fused_take
                                         : NULL,
-        .nonfinite = found_nonfinite,
+        .nonfinite = eng_grad_nonfinite,
         .user = io,
         .label = eng_unit_label(z, section->unit),
     };

@@ -1,0 +1,82 @@
+#include "zero/exec/grad_is_sum.h"
+#include "zero/core/progress.h"
+
+#include "base/kernels/sum.h"
+
+#include <math.h>
+
+enum {
+    TASK_GRANULES = 64,
+    TASKS = 64, // of one call of a pool: together 16 MiB of fp32
+    AT_ONCE = TASKS * TASK_GRANULES * ENG_GRANULE,
+    // Threads are woken for more tasks than these. What is smaller a cache still has, and the
+    // caller is done with it about when another thread would be awake.
+    ALONE = 32,
+};
+
+bool eng_grad_is_sum(const zero_ctx *z, size_t section)
+{
+    const struct eng_config *config = &z->config;
+    const bool once = z->micro.count == 1 || config->local;
+    const bool read_by_update =
+        z->io[section].sums || z->placement.sections[section].comm_dtype == ZERO_F32;
+    return config->world == 1 && config->stage < 2 && once && !config->verify_micro &&
+           !config->grads_nvme && read_by_update;
+}
+
+/** Some elements of a gradient, and where the squares of their granules go. */
+struct measure {
+    const struct eng_kernels *kernels;
+    struct eng_contributions from;
+    size_t count, tasks;
+    double *squares;
+};
+
+/** The first task has the last elements: they were written last, and so are in the caller's own
+ * cache, where the caller has them. */
+static void measure_task(void *user, size_t number, int thread)
+{
+    (void)thread;
+    const struct measure *all = user;
+    const size_t index = all->tasks - 1 - number, most = (size_t)TASK_GRANULES * ENG_GRANULE;
+    const size_t first = index * most, left = all->count - first;
+    struct eng_contributions from = all->from;
+    struct eng_fp_state saved;
+    from.first += first;
+    eng_fp_enter(&saved);
+    all->kernels->sum_squares(left < most ? left : most, &from,
+                              all->squares + index * TASK_GRANULES);
+    eng_fp_leave(&saved);
+}
+
+/** Squares of the elements first .. first+count-1, at most AT_ONCE. */
+static void measure(zero_ctx *z, const struct eng_contributions *from, size_t count,
+                    double *squares)
+{
+    const size_t most = (size_t)TASK_GRANULES * ENG_GRANULE, tasks = (count + most - 1) / most;
+    struct measure all = {z->kernels, *from, count, tasks, squares};
+    base_pool_run(tasks > ALONE ? z->pool : NULL, tasks, measure_task, &all);
+}
+
+void eng_grad_measure(struct eng_section_io *io, const void *gradient)
+{
+    zero_ctx *z = io->z;
+    const struct coll_span *own = &z->layout.sections[io->section].elements[z->config.rank];
+    struct eng_contributions from = {
+        .dtype = z->placement.sections[io->section].comm_dtype, .sources = &gradient, .count = 1};
+    double squares[TASKS * TASK_GRANULES];
+    bool found = false;
+    for (size_t count; from.first < own->count; from.first += count) {
+        count = own->count - from.first < AT_ONCE ? own->count - from.first : AT_ONCE;
+        measure(z, &from, count, squares);
+        for (size_t i = 0; i < count / ENG_GRANULE; i++) {
+            eng_add_square_sum(z, squares[i]);
+            if (found || isfinite(squares[i]))
+                continue;
+            found = true;
+            eng_grad_nonfinite(io, 0,
+                               coll_sum_nonfinite(from.dtype, gradient,
+                                                  from.first + i * ENG_GRANULE, ENG_GRANULE));
+        }
+    }
+}
