@@ -6,13 +6,6 @@
 #include <pthread.h>
 #include <string.h>
 
-size_t eng_prefetch_bytes = ENG_PREFETCH_BYTES;
-
-static void choose_prefetch(void)
-{
-    eng_prefetch_bytes = base_cpu_detect().amd ? 0 : ENG_PREFETCH_BYTES;
-}
-
 // In ascending order of preference.
 static const struct eng_kernels *const tables[] = {
     &eng_kernels_ref,
@@ -32,7 +25,7 @@ const struct eng_kernels *eng_kernels_at(size_t i)
 const struct eng_kernels *eng_kernels_find(const char *name)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, choose_prefetch);
+    pthread_once(&once, eng_prefetch_choose);
     const bool best = strcmp(name, "auto") == 0;
     for (size_t i = TABLES; i-- > 0;)
         if ((best || strcmp(name, tables[i]->name) == 0) && tables[i]->usable())

@@ -35,6 +35,9 @@ extern const struct eng_kernels eng_kernels_avx512;
  */
 extern size_t eng_prefetch_bytes;
 
+/** Chooses eng_prefetch_bytes for this processor. Once a process, before any kernel runs. */
+void eng_prefetch_choose(void);
+
 /** Prefetches what lies eng_prefetch_bytes behind x; that address need not exist. With 0 it is the
  * line that the loop reads anyway. */
 static inline void eng_prefetch(const void *x)

@@ -1,0 +1,11 @@
+// How far ahead kernels prefetch, which the maker of the processor decides once.
+
+#include "base/cpu.h"
+#include "base/kernels/kernel_tables.h"
+
+size_t eng_prefetch_bytes = ENG_PREFETCH_BYTES;
+
+void eng_prefetch_choose(void)
+{
+    eng_prefetch_bytes = base_cpu_detect().amd ? 0 : ENG_PREFETCH_BYTES;
+}
