@@ -1,6 +1,7 @@
 #include "zero/api/commit.h"
 #include "zero/api/compare.h"
 #include "zero/core/api_call.h"
+#include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/debug/paranoid.h"
 #include "zero/debug/verify_micro.h"
@@ -8,7 +9,9 @@
 #include "zero/exec/host_update.h"
 #include "zero/link/link.h"
 #include "zero/plan/budget.h"
+#include "zero/snapshot/save_state.h"
 #include "zero/snapshot/snapshot.h"
+#include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
@@ -340,10 +343,25 @@ static void add_observers(zero_ctx *z)
         eng_observer_add(z, &eng_verify_observer);
 }
 
+/** What ranks tell each other when a step ends. The save is the last part: it may exchange more
+ * when it has heard. */
+static void add_exchange_parts(zero_ctx *z)
+{
+    const struct eng_exchange_part *const parts[] = {
+        &eng_motion_part,  &eng_norm_part,   &eng_stop_part,
+        &eng_outcome_part, &eng_metric_part, z->store->files->exchange,
+        &eng_save_part,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i])
+            eng_exchange_add(z, parts[i]);
+}
+
 static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
     add_observers(z);
+    add_exchange_parts(z);
     zero_result r = decide(z);
     if (r)
         return r;

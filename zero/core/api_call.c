@@ -164,7 +164,7 @@ zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const 
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 {
     // Allocated at commit, so that comparing cannot fail on one rank alone; free between steps.
-    unsigned char *all = z->stepping.verdict_all;
+    unsigned char *all = z->exchange.room.all;
     zero_result r = coll_exchange(z->comm, &value, sizeof value, all);
     if (r)
         return eng_comm_failed(z, r);

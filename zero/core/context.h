@@ -168,6 +168,7 @@ struct eng_stop {
     _Atomic uint64_t agreed;  /**< one more than the steps that were finished when all ranks learned
                                    of it; 0: there is no request */
     bool counted;             /**< among the contexts of its process */
+    bool heard;               /**< some rank knew of it in the exchange of the step that ends */
 };
 
 /** What zero_save_poll() tells, from any thread. */
@@ -251,6 +252,22 @@ struct eng_publication {
     uint64_t version;              /**< of the parameters: counts publications */
 };
 
+struct eng_exchange_part;
+
+enum { ENG_MAX_PARTS = 8 };
+
+/** What this rank says, and what all say. */
+struct eng_exchange_room {
+    unsigned char *mine, *all;
+};
+
+/** What ranks tell each other when a step ends; `all` is free between steps. */
+struct eng_exchanged {
+    const struct eng_exchange_part *parts[ENG_MAX_PARTS]; /**< see exchange.h */
+    int part_count;
+    struct eng_exchange_room room;
+};
+
 /** The micro-batches of a step or an evaluation. */
 struct eng_micro {
     int index;           /**< local micro-batch under way or finished last, -1 before the first */
@@ -258,6 +275,7 @@ struct eng_micro {
     int32_t planned;     /**< V at commit, which memory was decided for */
     bool planned_blocks; /**< whether memory allows blocks to be left unfinished */
     struct eng_metrics metrics; /**< of the step or evaluation under way */
+    double *values;             /**< of a step's metrics: [metric][local micro-batch] */
     struct eng_metrics means;   /**< of the last one that ended */
     int metric_next;            /**< how many metrics the micro-batch under way has given */
 };
@@ -265,12 +283,13 @@ struct eng_micro {
 /** A step from its arguments to its result. */
 struct eng_stepping {
     struct eng_outcome outcome;
-    unsigned char *verdict_mine, *verdict_all;
     zero_hyper *hyper;    /**< of the last step, one a group */
     zero_step_args fused; /**< by zero_step_in_backward(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
     struct eng_scale scale;
+    const struct eng_motion *motion; /**< of the exchange under way, */
+    struct eng_verdict *verdict;     /**< and what comes of it */
 };
 
 struct zero_ctx {
@@ -300,6 +319,7 @@ struct zero_ctx {
     struct eng_gradients gradients;
     struct eng_updating update;
     struct eng_publication publication;
+    struct eng_exchanged exchange;
     struct eng_micro micro;
     struct eng_evaluation evaluation;
     struct eng_stepping stepping;

@@ -13,6 +13,11 @@ int eng_micro_count(const zero_ctx *z)
     return z->evaluation.active ? z->evaluation.count : z->micro.count + z->config.verify_micro;
 }
 
+size_t eng_metric_bytes(const zero_ctx *z, int metrics)
+{
+    return (size_t)metrics * (size_t)eng_micro_count(z) * sizeof(double);
+}
+
 int eng_contributors(const zero_ctx *z, int round)
 {
     const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;

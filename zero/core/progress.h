@@ -13,6 +13,9 @@ int eng_micro_total(const zero_ctx *z);
 /** Micro-batches of the step or evaluation under way that each rank computes. */
 int eng_micro_count(const zero_ctx *z);
 
+/** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
+size_t eng_metric_bytes(const zero_ctx *z, int metrics);
+
 /** Ranks whose micro-batch of local round `round` counts: all but in a last round that is not full.
  */
 int eng_contributors(const zero_ctx *z, int round);

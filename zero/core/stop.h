@@ -4,7 +4,7 @@
 #ifndef ZERO_CORE_STOP_H
 #define ZERO_CORE_STOP_H
 
-#include "zero/core/context.h"
+#include "zero/core/exchange.h"
 
 /* ---- stop_request.c */
 
@@ -12,6 +12,10 @@
 bool eng_stop_asked(const zero_ctx *z);
 /** Whether this rank's program listens to requests. */
 bool eng_stop_listens(const zero_ctx *z);
+/** Whether some rank knows of one: a part of the exchange that ends a step. */
+extern const struct eng_exchange_part eng_stop_part;
+/** The step of that exchange has ended. */
+void eng_stop_step_ended(zero_ctx *z);
 /** All ranks have learned at this place that some rank knows of one. */
 void eng_stop_agree(zero_ctx *z);
 /** Whether they have. */

@@ -30,6 +30,33 @@ void eng_stop_agree(zero_ctx *z)
                   (unsigned long long)z->step);
 }
 
+static void fill(const zero_ctx *z, unsigned char *mine)
+{
+    *mine = eng_stop_asked(z);
+}
+
+static zero_result hear(zero_ctx *z, const unsigned char *all, size_t stride)
+{
+    z->stop.heard = false;
+    for (int rank = 0; rank < z->config.world; rank++)
+        z->stop.heard = z->stop.heard || all[(size_t)rank * stride];
+    return ZERO_OK;
+}
+
+const struct eng_exchange_part eng_stop_part = {
+    .name = "stop",
+    .kinds = ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
+    .bytes = 1,
+    .fill = fill,
+    .hear = hear,
+};
+
+void eng_stop_step_ended(zero_ctx *z)
+{
+    if (z->stop.heard)
+        eng_stop_agree(z);
+}
+
 int32_t zero_stop_requested(zero_ctx *z)
 {
     if (!z || eng_in_child(z))

@@ -24,9 +24,10 @@ struct eng_wrong {
 struct eng_outcome {
     pthread_mutex_t lock;
     struct eng_wrong first;
-    bool large;     /**< the update under way has made a value that is large, or not finite */
-    bool doubtful;  /**< and it may be the latter: ranks ask each other when it is over */
-    uint64_t small; /**< version of the parameters of which no weight or moment is large */
+    bool large;      /**< the update under way has made a value that is large, or not finite */
+    bool doubtful;   /**< and it may be the latter: ranks ask each other when it is over */
+    bool some_large; /**< before it, some rank may have had a value that is large */
+    uint64_t small;  /**< version of the parameters of which no weight or moment is large */
 };
 
 void eng_outcome_open(struct eng_outcome *outcome);

@@ -80,13 +80,13 @@ static zero_result open_all(zero_ctx *z, struct load *job)
         return r;
     ckpt_loader_open(&job->loader, &ckpt_store_posix, job->directory, job->step, &error);
     const uint64_t found = error.result != ZERO_NOT_FOUND;
-    r = eng_exchange(z, &found, sizeof found, z->stepping.verdict_all);
+    r = eng_exchange(z, &found, sizeof found, z->exchange.room.all);
     if (r)
         return r;
     int without = 0, missing = -1;
     for (int rank = z->config.world - 1; rank >= 0; rank--) {
         uint64_t sees;
-        memcpy(&sees, z->stepping.verdict_all + (size_t)rank * sizeof sees, sizeof sees);
+        memcpy(&sees, z->exchange.room.all + (size_t)rank * sizeof sees, sizeof sees);
         if (!sees) {
             without++;
             missing = rank;

@@ -4,6 +4,7 @@
 #include "zero/snapshot/save_state.h"
 #include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exchange.h"
 #include "zero/plan/budget.h"
 #include "zero/plan/plan.h"
 #include "zero/snapshot/save_parts.h"
@@ -242,7 +243,7 @@ size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *
 
 /* ------------------------------------------------------------------ what ranks tell each other */
 
-uint64_t eng_save_word(const zero_ctx *z)
+static uint64_t save_word(const zero_ctx *z)
 {
     if (!under_way(z))
         return READY;
@@ -255,6 +256,12 @@ uint64_t eng_save_word(const zero_ctx *z)
     default:
         return READY;
     }
+}
+
+static void fill_word(const zero_ctx *z, unsigned char *mine)
+{
+    const uint64_t word = save_word(z);
+    memcpy(mine, &word, sizeof word);
 }
 
 static uint64_t word_of(const void *words, size_t stride, int rank)
@@ -374,7 +381,8 @@ static zero_result all_committed(zero_ctx *z)
     return ZERO_OK;
 }
 
-zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride)
+/** Goes on to the next phase when all ranks have come to the end of theirs. */
+static zero_result advance(zero_ctx *z, const unsigned char *words, size_t stride)
 {
     if (!under_way(z))
         return ZERO_OK;
@@ -388,17 +396,25 @@ zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride)
     return r;
 }
 
+const struct eng_exchange_part eng_save_part = {
+    .name = "save",
+    .kinds = ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
+    .bytes = sizeof(uint64_t),
+    .fill = fill_word,
+    .hear = advance,
+};
+
 zero_result eng_save_finish(zero_ctx *z)
 {
     struct eng_save *save = z->save;
     while (under_way(z)) {
         const uint64_t began = base_clock_ns();
         ckpt_saver_wait(save->saver);
-        const uint64_t word = eng_save_word(z);
-        zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.verdict_all);
+        const uint64_t word = save_word(z);
+        zero_result r = eng_exchange(z, &word, sizeof word, z->exchange.room.all);
         eng_save_count_blocked(z, began);
         if (!r)
-            r = eng_save_advance(z, z->stepping.verdict_all, sizeof word);
+            r = advance(z, z->exchange.room.all, sizeof word);
         if (r)
             return r;
     }
@@ -495,10 +511,10 @@ static zero_result check_arguments(zero_ctx *z, const char *directory,
                                    const zero_save_options *options, struct base_hash128 blobs)
 {
     const uint64_t mine = hash_arguments(z, directory, options, blobs);
-    zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.verdict_all);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, z->exchange.room.all);
     for (int rank = 1; !r && rank < z->config.world; rank++)
-        if (word_of(z->stepping.verdict_all, sizeof mine, rank) !=
-            word_of(z->stepping.verdict_all, sizeof mine, 0)) {
+        if (word_of(z->exchange.room.all, sizeof mine, rank) !=
+            word_of(z->exchange.room.all, sizeof mine, 0)) {
             r = name_difference(z, directory, options);
             return r ? r : eng_same(z, mine, "the arguments of zero_save");
         }

@@ -7,10 +7,9 @@
 
 #include "zero/core/overwrite.h"
 
-/** What this rank says of its save in a step's exchange. */
-uint64_t eng_save_word(const zero_ctx *z);
-/** Acts on what all ranks have said, rank r at words + r * stride. Collective. */
-zero_result eng_save_advance(zero_ctx *z, const void *words, size_t stride);
+/** How far each rank's save is: the last part of the exchange that ends a step, since ranks may go
+ * on to the next phase together. */
+extern const struct eng_exchange_part eng_save_part;
 /** The guard that makes changes of the state wait for the save under way. */
 extern const struct eng_overwrite_guard eng_save_guard;
 /** Bytes that saving takes on a rank, with the options of the last zero_save(); of a context that

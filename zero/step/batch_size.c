@@ -2,6 +2,8 @@
 
 #include "zero/step/batch_size.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exchange.h"
+#include "zero/core/progress.h"
 #include "zero/exec/exec.h"
 #include "zero/plan/budget.h"
 #include "zero/step/gradient.h"
@@ -58,26 +60,27 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
     struct base_error error = {0};
     unsigned char *metrics = NULL;
     set_total(z, micro_batches, source);
-    unsigned char *mine = base_calloc(1, eng_verdict_bytes(z));
-    unsigned char *all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
-    if (!mine || !all)
+    struct eng_exchange_room room;
+    double *values = base_calloc(1, eng_metric_bytes(z, ENG_MAX_METRICS));
+    if (eng_exchange_make(z, &room, &error) || !values) {
+        base_error_clear(&error);
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches",
                   micro_batches);
-    else
+    } else {
         z->exec->metrics_make(z, &metrics, &error);
+    }
     const zero_result r = eng_budget_renew(z, call, &error);
     if (r) {
         set_total(z, before, source_before);
         z->exec->metrics_drop(z, metrics);
-        base_free(mine);
-        base_free(all);
+        eng_exchange_drop(&room);
+        base_free(values);
         return r;
     }
     z->exec->metrics_take(z, metrics);
-    base_free(z->stepping.verdict_mine);
-    base_free(z->stepping.verdict_all);
-    z->stepping.verdict_mine = mine;
-    z->stepping.verdict_all = all;
+    eng_exchange_take(z, &room);
+    base_free(z->micro.values);
+    z->micro.values = values;
     return ZERO_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "zero/step/evaluation.h"
 #include "zero/core/api_call.h"
+#include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/plan/budget.h"
@@ -55,7 +56,7 @@ static void hear_opening(zero_ctx *z)
     z->evaluation.listens = false;
     for (int rank = 0; rank < z->config.world; rank++) {
         struct opening opening;
-        memcpy(&opening, z->stepping.verdict_all + (size_t)rank * sizeof opening, sizeof opening);
+        memcpy(&opening, z->exchange.room.all + (size_t)rank * sizeof opening, sizeof opening);
         stop = stop || opening.stop;
         z->evaluation.listens = z->evaluation.listens || opening.listens;
     }
@@ -69,10 +70,10 @@ static zero_result open_together(zero_ctx *z, int32_t count)
     const struct opening mine = {
         .count = (uint64_t)count, .stop = eng_stop_asked(z), .listens = eng_stop_listens(z)};
     uint64_t values[2];
-    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.verdict_all);
+    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->exchange.room.all);
     if (r)
         return r;
-    const int other = first_other(z, z->stepping.verdict_all, sizeof mine, values);
+    const int other = first_other(z, z->exchange.room.all, sizeof mine, values);
     if (other)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
@@ -85,11 +86,11 @@ static zero_result open_together(zero_ctx *z, int32_t count)
 static zero_result on_any(zero_ctx *z, bool mine, bool *any)
 {
     const uint32_t word = mine;
-    const zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.verdict_all);
+    const zero_result r = eng_exchange(z, &word, sizeof word, z->exchange.room.all);
     *any = false;
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         uint32_t other;
-        memcpy(&other, z->stepping.verdict_all + (size_t)rank * sizeof other, sizeof other);
+        memcpy(&other, z->exchange.room.all + (size_t)rank * sizeof other, sizeof other);
         *any = *any || other;
     }
     return r;

@@ -70,7 +70,7 @@ static zero_result name_metric(zero_ctx *z, const char *name)
 void eng_metric_set(const zero_ctx *z, int metric, double value)
 {
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
-    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : eng_verdict_metrics(z);
+    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : z->micro.values;
     values[metric * eng_micro_count(z) + z->micro.index] = value;
     if (!z->evaluation.active)
         z->exec->metric_set(z, metric, value);
@@ -130,11 +130,6 @@ uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash)
     return hash;
 }
 
-size_t eng_metric_bytes(const zero_ctx *z, int metrics)
-{
-    return (size_t)metrics * (size_t)eng_micro_count(z) * sizeof(double);
-}
-
 void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
                        size_t stride, size_t offset)
 {
@@ -152,6 +147,32 @@ void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned 
     }
     z->micro.means = *metrics;
 }
+
+/* ------------------------------------------------------------------ in the exchange of a step */
+
+static size_t values_bytes(const zero_ctx *z, bool most)
+{
+    return eng_metric_bytes(z, most ? ENG_MAX_METRICS : z->micro.metrics.count);
+}
+
+static void fill_values(const zero_ctx *z, unsigned char *mine)
+{
+    memcpy(mine, z->micro.values, values_bytes(z, false));
+}
+
+static zero_result hear_values(zero_ctx *z, const unsigned char *all, size_t stride)
+{
+    eng_metric_reduce(z, &z->micro.metrics, all, stride, 0);
+    return ZERO_OK;
+}
+
+const struct eng_exchange_part eng_metric_part = {
+    .name = "metrics",
+    .kinds = ENG_EXCHANGE_STEP,
+    .more = values_bytes,
+    .fill = fill_values,
+    .hear = hear_values,
+};
 
 zero_result zero_metric_mean(const zero_ctx *z, const char *name, double *mean)
 {

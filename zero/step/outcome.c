@@ -4,7 +4,7 @@
 
 #include "zero/step/outcome.h"
 #include "zero/core/api_call.h"
-#include "zero/core/context.h"
+#include "zero/core/exchange.h"
 #include "zero/exec/update_alarm.h"
 
 #include <math.h>
@@ -29,15 +29,33 @@ static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper,
     return group->optimizer->divides && !(steps < hyper->eps * 0x1p120);
 }
 
-bool eng_outcome_large(const zero_ctx *z)
+/** Whether some weight or moment of this rank is large, or no update has looked. */
+static void fill(const zero_ctx *z, unsigned char *mine)
 {
     // In a fused step a part of the update is made by now.
-    return z->stepping.outcome.large || z->stepping.outcome.small != z->publication.version;
+    *mine = z->stepping.outcome.large || z->stepping.outcome.small != z->publication.version;
 }
 
-void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
+static zero_result hear(zero_ctx *z, const unsigned char *all, size_t stride)
 {
-    bool doubtful = large;
+    z->stepping.outcome.some_large = false;
+    for (int rank = 0; rank < z->config.world; rank++)
+        if (all[(size_t)rank * stride])
+            z->stepping.outcome.some_large = true;
+    return ZERO_OK;
+}
+
+const struct eng_exchange_part eng_outcome_part = {
+    .name = "large values",
+    .kinds = ENG_EXCHANGE_STEP,
+    .bytes = 1,
+    .fill = fill,
+    .hear = hear,
+};
+
+void eng_outcome_begin(zero_ctx *z, double gradient)
+{
+    bool doubtful = z->stepping.outcome.some_large;
     for (size_t g = 0; g < z->model.group_count; g++)
         if (!z->model.groups[g].frozen)
             doubtful =
@@ -53,10 +71,10 @@ void eng_outcome_begin(zero_ctx *z, double gradient, bool large)
 static zero_result share(zero_ctx *z, struct eng_wrong *first)
 {
     const struct eng_wrong own = *first;
-    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->stepping.verdict_all);
+    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->exchange.room.all);
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         struct eng_wrong theirs;
-        memcpy(&theirs, z->stepping.verdict_all + (size_t)rank * sizeof theirs, sizeof theirs);
+        memcpy(&theirs, z->exchange.room.all + (size_t)rank * sizeof theirs, sizeof theirs);
         eng_wrong_min(first, &theirs);
     }
     return r ? eng_comm_failed(z, r) : ZERO_OK;

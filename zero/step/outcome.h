@@ -10,13 +10,13 @@
 #ifndef ZERO_STEP_OUTCOME_H
 #define ZERO_STEP_OUTCOME_H
 
+#include "zero/core/exchange.h"
 #include "zero/exec/update_alarm.h"
 
-/** Whether some weight or moment of this rank is large, or nobody has looked. */
-bool eng_outcome_large(const zero_ctx *z);
-/** An update follows: `gradient` is the norm that optimizers see, and some rank's values are
- * large, or none's. The same on all ranks. */
-void eng_outcome_begin(zero_ctx *z, double gradient, bool large);
+/** Whether some rank's weights or moments may be large: a part of the exchange that ends a step. */
+extern const struct eng_exchange_part eng_outcome_part;
+/** An update follows: `gradient` is the norm that optimizers see. Equal on all ranks. */
+void eng_outcome_begin(zero_ctx *z, double gradient);
 /** It is over: ZERO_E_NONFINITE, fatal and agreed, if a value of it is not finite. Collective, if
  * the update could overflow; else a failure is this rank's, who tells the others. */
 zero_result eng_outcome_agree(zero_ctx *z, uint64_t step);

@@ -1,8 +1,7 @@
 #include "zero/step/step_outcome.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exchange.h"
 #include "zero/core/progress.h"
-#include "zero/core/stop.h"
-#include "zero/snapshot/save_state.h"
 #include "zero/step/fused.h"
 #include "zero/step/gradient.h"
 #include "zero/step/outcome.h"
@@ -14,29 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/** What a rank tells the others before an update; its metrics lie behind it. */
-struct ballot {
-    uint64_t motion_hash;
+/** What a rank tells the others of its sums. */
+struct sums {
     struct base_exact_sum squares;
     struct eng_bad bad;
-    struct eng_wrong wrong; /**< by eng_verdict_share() only */
-    uint32_t overflow;
-    uint32_t stop;  /**< it knows of a request to stop */
-    uint32_t large; /**< some of its weights or moments may be large */
-    uint32_t reserved;
-    uint64_t save;                 /**< how far this rank's save is */
-    struct eng_update_time update; /**< of the step before */
+    uint64_t overflow;
 };
-
-size_t eng_verdict_bytes(const zero_ctx *z)
-{
-    return sizeof(struct ballot) + eng_metric_bytes(z, ENG_MAX_METRICS);
-}
-
-double *eng_verdict_metrics(const zero_ctx *z)
-{
-    return (double *)(void *)(z->stepping.verdict_mine + sizeof(struct ballot));
-}
 
 /** A motion in its own words, which are exchanged only if they are not the same. */
 struct words {
@@ -150,98 +132,108 @@ static zero_result diverged(zero_ctx *z, const struct eng_motion *motion, int ot
     return r;
 }
 
-static zero_result check_motion(zero_ctx *z, const struct eng_motion *motion, size_t stride)
+/* ------------------------------------------------------------------ parts of the exchange */
+
+static void fill_motion(const zero_ctx *z, unsigned char *mine)
 {
-    struct ballot first, other;
-    memcpy(&first, z->stepping.verdict_all, sizeof first);
-    for (int r = 1; r < z->config.world; r++) {
-        memcpy(&other, z->stepping.verdict_all + (size_t)r * stride, sizeof other);
-        if (other.motion_hash != first.motion_hash)
-            return diverged(z, motion, r);
-    }
+    const uint64_t hash = hash_motion(z, z->stepping.motion);
+    memcpy(mine, &hash, sizeof hash);
+}
+
+static zero_result compare_motions(zero_ctx *z, const unsigned char *all, size_t stride)
+{
+    for (int r = 1; r < z->config.world; r++)
+        if (memcmp(all + (size_t)r * stride, all, sizeof(uint64_t)) != 0)
+            return diverged(z, z->stepping.motion, r);
     return ZERO_OK;
 }
 
-static void count_ballots(const zero_ctx *z, size_t stride, double scale,
-                          struct eng_verdict *verdict)
+const struct eng_exchange_part eng_motion_part = {
+    .name = "motion",
+    .kinds = ENG_EXCHANGE_NORM | ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
+    .bytes = sizeof(uint64_t),
+    .fill = fill_motion,
+    .hear = compare_motions,
+};
+
+static void fill_sums(const zero_ctx *z, unsigned char *mine)
 {
+    const struct sums sums = {
+        .squares = z->gradients.squares,
+        .bad = z->gradients.bad,
+        .overflow = z->gradients.squares_overflow,
+    };
+    memcpy(mine, &sums, sizeof sums);
+}
+
+static zero_result count_sums(zero_ctx *z, const unsigned char *all, size_t stride)
+{
+    struct eng_verdict *verdict = z->stepping.verdict;
+    const double scale = z->stepping.motion->args->scale / z->stepping.scale.value;
     struct base_exact_sum squares;
     base_exact_sum_init(&squares);
     verdict->bad = (struct eng_bad){.micro = UINT64_MAX};
     verdict->finite = true;
-    verdict->stop = verdict->large = false;
     for (int r = 0; r < z->config.world; r++) {
-        struct ballot ballot;
-        memcpy(&ballot, z->stepping.verdict_all + (size_t)r * stride, sizeof ballot);
-        base_exact_sum_merge(&squares, &ballot.squares);
-        eng_bad_min(&verdict->bad, &ballot.bad);
-        if (ballot.overflow)
+        struct sums sums;
+        memcpy(&sums, all + (size_t)r * stride, sizeof sums);
+        base_exact_sum_merge(&squares, &sums.squares);
+        eng_bad_min(&verdict->bad, &sums.bad);
+        if (sums.overflow)
             verdict->finite = false;
-        if (ballot.stop)
-            verdict->stop = true;
-        if (ballot.large)
-            verdict->large = true;
     }
     if (verdict->bad.micro != UINT64_MAX)
         verdict->finite = false;
     verdict->norm = verdict->finite ? eng_step_norm(base_exact_sum_round(&squares), scale) : NAN;
     verdict->finite = eng_norm_finite(verdict->norm);
+    return ZERO_OK;
 }
 
-/** What ranks have said beside the verdict itself. */
-static zero_result hear(zero_ctx *z, size_t stride)
+const struct eng_exchange_part eng_norm_part = {
+    .name = "norm",
+    .kinds = ENG_EXCHANGE_NORM | ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
+    .bytes = sizeof(struct sums),
+    .fill = fill_sums,
+    .hear = count_sums,
+};
+
+zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict)
 {
-    z->store->files->hear(z, z->stepping.verdict_all + offsetof(struct ballot, update), stride);
-    return eng_save_advance(z, z->stepping.verdict_all + offsetof(struct ballot, save), stride);
+    z->stepping.motion = motion;
+    z->stepping.verdict = verdict;
+    const zero_result r = eng_exchange_parts(z, !motion->final  ? ENG_EXCHANGE_NORM
+                                                : motion->later ? ENG_EXCHANGE_EARLY
+                                                                : ENG_EXCHANGE_STEP);
+    z->stepping.motion = NULL;
+    z->stepping.verdict = NULL;
+    return r;
 }
+
+/* ------------------------------------------------------------------ what is known later */
+
+/** What a rank has found in a step that was decided without the host. */
+struct findings {
+    struct eng_bad bad;
+    struct eng_wrong wrong;
+};
 
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
                               struct eng_wrong *wrong)
 {
-    const struct ballot ballot = {.bad = *bad, .wrong = *wrong};
-    const size_t stride = sizeof ballot + eng_metric_bytes(z, metrics->count);
-    memcpy(z->stepping.verdict_mine, &ballot, sizeof ballot);
-    const zero_result r =
-        eng_exchange(z, z->stepping.verdict_mine, stride, z->stepping.verdict_all);
-    if (r)
-        return r;
-    struct eng_verdict all; // bad of it, and nothing else, is there
-    count_ballots(z, stride, 1, &all);
-    *bad = all.bad;
-    for (int rank = 0; rank < z->config.world; rank++) {
-        struct ballot theirs;
-        memcpy(&theirs, z->stepping.verdict_all + (size_t)rank * stride, sizeof theirs);
+    const struct findings mine = {.bad = *bad, .wrong = *wrong};
+    const struct eng_exchange_room *room = &z->exchange.room;
+    const size_t values = eng_metric_bytes(z, metrics->count), stride = sizeof mine + values;
+    _Static_assert(sizeof mine <= sizeof(struct sums), "there is room for it");
+    memcpy(room->mine, &mine, sizeof mine);
+    memcpy(room->mine + sizeof mine, z->micro.values, values);
+    const zero_result r = eng_exchange(z, room->mine, stride, room->all);
+    for (int rank = 0; !r && rank < z->config.world; rank++) {
+        struct findings theirs;
+        memcpy(&theirs, room->all + (size_t)rank * stride, sizeof theirs);
+        eng_bad_min(bad, &theirs.bad);
         eng_wrong_min(wrong, &theirs.wrong);
     }
-    eng_metric_reduce(z, metrics, z->stepping.verdict_all, stride, sizeof ballot);
-    return ZERO_OK;
-}
-
-zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict)
-{
-    const struct ballot ballot = {
-        .motion_hash = hash_motion(z, motion),
-        .squares = z->gradients.squares,
-        .bad = z->gradients.bad,
-        .overflow = z->gradients.squares_overflow,
-        .stop = eng_stop_asked(z),
-        .large = !motion->later && eng_outcome_large(z),
-        .save = motion->final ? eng_save_word(z) : 0,
-        .update = motion->final ? z->store->files->update_time(z) : (struct eng_update_time){0},
-    };
-    const bool averages = motion->final && !motion->later;
-    const size_t metrics = averages ? eng_metric_bytes(z, z->micro.metrics.count) : 0;
-    const size_t stride = sizeof ballot + metrics;
-    memcpy(z->stepping.verdict_mine, &ballot, sizeof ballot);
-    zero_result r = eng_exchange(z, z->stepping.verdict_mine, stride, z->stepping.verdict_all);
     if (!r)
-        r = check_motion(z, motion, stride);
-    if (r)
-        return r;
-    count_ballots(z, stride, motion->args->scale / z->stepping.scale.value, verdict);
-    if (!motion->final)
-        return ZERO_OK;
-    if (averages)
-        eng_metric_reduce(z, &z->micro.metrics, z->stepping.verdict_all, stride, sizeof ballot);
-    return hear(z, stride);
+        eng_metric_reduce(z, metrics, room->all, stride, sizeof mine);
+    return r;
 }

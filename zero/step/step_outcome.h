@@ -5,7 +5,7 @@
 #ifndef ZERO_STEP_STEP_OUTCOME_H
 #define ZERO_STEP_STEP_OUTCOME_H
 
-#include "zero/core/context.h"
+#include "zero/core/exchange.h"
 
 /* ---- step_outcome.c */
 
@@ -13,13 +13,11 @@
 struct eng_verdict {
     double norm;
     bool finite;
-    bool stop;  /**< some rank knows of a request to stop */
-    bool large; /**< some weights or moments may be large */
     struct eng_bad bad;
 };
-size_t eng_verdict_bytes(const zero_ctx *z);
-/** Where this step's metrics are kept: [metric][local micro-batch]. */
-double *eng_verdict_metrics(const zero_ctx *z);
+/** What ranks ask for, which is compared, and their sums' norm and finiteness: parts of every
+ * exchange. */
+extern const struct eng_exchange_part eng_motion_part, eng_norm_part;
 /** What a rank asks for, which must be the same on all. */
 struct eng_motion {
     const char *call;
@@ -27,11 +25,11 @@ struct eng_motion {
     bool final;                 /**< it ends the step: metrics are part of it */
     bool later;                 /**< but gradients and metrics, which are not known yet */
 };
-/** Exchanges norm, finiteness, metrics and the hash of the motion. ZERO_E_DIVERGED, fatal, names
- * what differs. */
+/** Exchanges all parts that belong to the motion. ZERO_E_DIVERGED, fatal, names what differs in it.
+ */
 zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
 /** What follows where gradients and metrics were known later: of a step whose metrics are in
- * eng_verdict_metrics(), their means and what was bad first, or wrong. Collective. */
+ * z->micro.values, their means and what was bad first, or wrong. Collective. */
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,
                               struct eng_wrong *wrong);
 
@@ -49,12 +47,12 @@ void eng_policy_clean(zero_ctx *z);
 
 /* ---- metric.c */
 
+/** The values of a step's metrics: their means over all micro-batches. */
+extern const struct eng_exchange_part eng_metric_part;
 /** Enters the value of a metric of the micro-batch under way. */
 void eng_metric_set(const zero_ctx *z, int metric, double value);
 /** Hash of the metrics' names, on top of another one. */
 uint64_t eng_metric_hash(const zero_ctx *z, uint64_t hash);
-/** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
-size_t eng_metric_bytes(const zero_ctx *z, int metrics);
 /** Means over all micro-batches from every rank's values. */
 void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned char *all,
                        size_t stride, size_t offset);

@@ -147,12 +147,17 @@ static zero_result decided(zero_ctx *z, struct eng_decision *decision)
     return r;
 }
 
+static double *metric_values(const zero_ctx *z)
+{
+    return z->micro.values;
+}
+
 static const struct eng_step_hooks hooks = {
     .decided = decided,
     .told = eng_metric_step_line,
     .proved = eng_outcome_all,
     .value = eng_metric_set,
-    .metrics = eng_verdict_metrics,
+    .metrics = metric_values,
 };
 
 void eng_step_open(zero_ctx *z)
@@ -162,21 +167,19 @@ void eng_step_open(zero_ctx *z)
 }
 
 /** The batch counts, whether or not it led to an update. */
-static void end_batch(zero_ctx *z, bool stop)
+static void end_batch(zero_ctx *z)
 {
     z->step++;
     z->micro.index = -1;
-    if (stop)
-        eng_stop_agree(z);
+    eng_stop_step_ended(z);
 }
 
-/** Updates where the step is decided. `scale`: of its gradients, before they are clipped; large:
- * some rank's weights or moments may be. */
-static zero_result update(zero_ctx *z, double scale, bool large)
+/** Updates where the step is decided. `scale`: of its gradients, before they are clipped. */
+static zero_result update(zero_ctx *z, double scale)
 {
     if (!eng_fused(z))
         eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);
-    eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip, large);
+    eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip);
     zero_result r = eng_update_all(z);
     if (!r)
         r = eng_outcome_agree(z, z->stepping.result.step);
@@ -212,10 +215,10 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     if (kind == ENG_UPDATE_DECIDED)
-        r = update(z, scale, verdict.large);
+        r = update(z, scale);
     else if (kind == ENG_UPDATE_QUEUED)
         r = eng_update_all(z);
-    end_batch(z, verdict.stop);
+    end_batch(z);
     return r ? r : z->store->records->record(z);
 }
 
@@ -305,7 +308,7 @@ static zero_result skip_step(zero_ctx *z)
                                           .bad = verdict.bad});
     z->stepping.result.skipped = 1;
     z->stepping.result.skips = skips;
-    end_batch(z, verdict.stop);
+    end_batch(z);
     r = z->exec->skip(z);
     if (!r)
         r = z->store->records->record(z);

@@ -1,12 +1,13 @@
 #include "zero/store/host_memory.h"
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exchange.h"
 #include "zero/core/observers.h"
+#include "zero/core/progress.h"
 #include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"
-#include "zero/step/step_outcome.h"
 #include "zero/store/host_visit.h"
 
 #include <sys/mman.h>
@@ -204,8 +205,8 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (eng_config_whole_sums(&z->config, z->config.stage)
                 ? (size_t)z->config.world * sizeof *z->publication.all_sums
                 : 0) +
-           eng_observers_tables(z) + eng_device_tables(z, placement) +
-           ((size_t)z->config.world + 1) * eng_verdict_bytes(z) + eng_evaluation_bytes(z);
+           eng_observers_tables(z) + eng_device_tables(z, placement) + eng_exchange_bytes(z) +
+           eng_metric_bytes(z, ENG_MAX_METRICS) + eng_evaluation_bytes(z);
 }
 
 /** Where the sums of each rank are among all of them. */
@@ -242,11 +243,9 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     z->stepping.hyper = base_calloc(groups, sizeof *z->stepping.hyper);
     z->update.scalars = base_calloc(groups, sizeof *z->update.scalars);
     z->publication.everyone = base_calloc((size_t)z->config.world, sizeof *z->publication.everyone);
-    z->stepping.verdict_mine = base_calloc(1, eng_verdict_bytes(z));
-    z->stepping.verdict_all = base_calloc((size_t)z->config.world, eng_verdict_bytes(z));
+    z->micro.values = base_calloc(1, eng_metric_bytes(z, ENG_MAX_METRICS));
     if (!z->units || !z->io || !z->gathers.slots || !z->gradients.slots || !z->stepping.hyper ||
-        !z->update.scalars || !z->publication.everyone || !z->stepping.verdict_mine ||
-        !z->stepping.verdict_all)
+        !z->update.scalars || !z->publication.everyone || !z->micro.values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
     for (size_t r = 0; r < (size_t)z->config.world; r++)
@@ -279,6 +278,8 @@ zero_result eng_memory_allocate(zero_ctx *z)
         r = allocate_passing(z, &error);
     if (!r)
         r = allocate_tables(z, &error);
+    if (!r)
+        r = eng_exchange_make(z, &z->exchange.room, &error);
     if (!r)
         r = eng_observers_make(z, &error);
     if (!r)
@@ -321,8 +322,8 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->update.scalars);
     base_free(z->publication.everyone);
     base_free(z->publication.all_sums);
-    base_free(z->stepping.verdict_mine);
-    base_free(z->stepping.verdict_all);
+    eng_exchange_drop(&z->exchange.room);
+    base_free(z->micro.values);
     base_free(z->update.segments);
     base_free(z->update.section_segments);
     eng_trace_free(z);

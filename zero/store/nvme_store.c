@@ -47,8 +47,7 @@ static const struct eng_file_ops files = {
     .open = eng_tier_open,
     .close = eng_tier_close,
     .count = eng_tier_count,
-    .update_time = eng_tier_update_time,
-    .hear = eng_tier_hear,
+    .exchange = &eng_tier_part,
 };
 
 static const struct eng_staging_ops staging = {

@@ -1,5 +1,6 @@
 #include "zero/store/nvme_tier.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exchange.h"
 #include "zero/core/state_cut.h"
 #include "zero/exec/host_update.h"
 
@@ -273,20 +274,21 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
 
 /* ------------------------------------------------------------------ what it does */
 
-struct eng_update_time eng_tier_update_time(const zero_ctx *z)
+static void fill_time(const zero_ctx *z, unsigned char *mine)
 {
-    return z->tier ? z->tier->compression.newest : (struct eng_update_time){0};
+    if (z->tier)
+        memcpy(mine, &z->tier->compression.newest, sizeof z->tier->compression.newest);
 }
 
-void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
+static zero_result hear_times(zero_ctx *z, const unsigned char *all, size_t stride)
 {
     struct eng_tier *tier = z->tier;
     struct eng_update_time slowest = {0}, time;
     char text[160];
     if (!tier || tier->compression.decided)
-        return;
+        return ZERO_OK;
     for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
-        memcpy(&time, (const unsigned char *)times + rank * stride, sizeof time);
+        memcpy(&time, all + rank * stride, sizeof time);
         if (time.seconds > slowest.seconds)
             slowest = time;
     }
@@ -295,7 +297,16 @@ void eng_tier_hear(zero_ctx *z, const void *times, size_t stride)
     if (tier->compression.decided && z->config.rank == 0)
         base_logf(&z->log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
                   eng_compression_text(&tier->compression, text, sizeof text));
+    return ZERO_OK;
 }
+
+const struct eng_exchange_part eng_tier_part = {
+    .name = "update time",
+    .kinds = ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
+    .bytes = sizeof(struct eng_update_time),
+    .fill = fill_time,
+    .hear = hear_times,
+};
 
 static uint64_t repeated(const struct off_io_counts *counts)
 {

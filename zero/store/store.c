@@ -132,17 +132,6 @@ static zero_result no_unit_work(zero_ctx *z, zero_unit unit)
     return ZERO_OK;
 }
 
-static struct eng_update_time no_update_time(const zero_ctx *z)
-{
-    (void)z;
-    return (struct eng_update_time){0};
-}
-
-static void no_hear(zero_ctx *z, const void *times, size_t stride)
-{
-    (void)z, (void)times, (void)stride;
-}
-
 static size_t no_record_room(const zero_ctx *z)
 {
     (void)z;
@@ -240,8 +229,6 @@ static const struct eng_file_ops no_files = {
     .open = no_work,
     .close = no_notice,
     .count = no_count,
-    .update_time = no_update_time,
-    .hear = no_hear,
 };
 
 static const struct eng_staging_ops no_staging = {

@@ -153,11 +153,8 @@ struct eng_file_ops {
     void (*close)(zero_ctx *z);
     /** Counts what has been moved so far. */
     void (*count)(const zero_ctx *z, zero_statistics *stats);
-    /** How long the newest update took this rank. All zero: it has nothing to tell. */
-    struct eng_update_time (*update_time)(const zero_ctx *z);
-    /** Hears what all ranks tell of theirs, `stride` bytes apart: whether tiles are written encoded
-     * may follow from it. */
-    void (*hear)(zero_ctx *z, const void *times, size_t stride);
+    /** What ranks tell each other of their files when a step ends; NULL: nothing. */
+    const struct eng_exchange_part *exchange;
 };
 
 /** How this rank's part of a unit gets into a gather slot before other ranks may have it. */
