@@ -1,6 +1,6 @@
 /** What the model accepts, and that what it refuses changes nothing. */
-#include "zero/config/versioned.h"
 #include "zero/model/registry.h"
+#include "zero/model/versioned.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

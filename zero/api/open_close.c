@@ -1,14 +1,16 @@
 #include "zero/api/open_close.h"
 #include "zero/api/commit.h"
-#include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
 #include "zero/link/link.h"
+#include "zero/model/versioned.h"
+#include "zero/param/gather_slots.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
+#include "zero/step/evaluation.h"
 #include "zero/step/zero_step.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/host_visit.h"
@@ -92,7 +94,7 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     if (!r)
         r = eng_config_resolve(&z->config, config, error);
     if (!r)
-        r = eng_config_meet(&z->config, &mesh, error);
+        r = eng_config_meet(&z->config, eng_stop_requested, &mesh, error);
     if (!r && open_parts(z, &failure)) {
         // Ranks that this one has met already hear why it does not join them.
         coll_stay_away(&mesh, z->config.rank, &failure);
@@ -148,6 +150,8 @@ void zero_close(zero_ctx *z)
     coll_close(z->comm);
     eng_watch_close(z);
     eng_stop_close(z);
+    eng_trace_free(z);
+    eng_evaluation_free(z);
     eng_memory_free(z);
     base_pool_destroy(z->pool);
     eng_plan_free(&z->plan);

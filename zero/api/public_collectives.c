@@ -9,9 +9,9 @@
 #include "base/fault.h"
 #include "collectives/comm/comm.h"
 #include "collectives/control/control.h"
-#include "zero/config/versioned.h"
 #include "zero/core/context.h"
 #include "zero/core/stop.h"
+#include "zero/model/versioned.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -166,7 +166,7 @@ static zero_result open_root(zero_comm *root, const zero_comm_config *user,
     if (!result && !config->team)
         result = control_attach(&family->segment, config->rank, config->world, error);
     if (!result)
-        result = eng_config_meet(&family->config, &mesh, error);
+        result = eng_config_meet(&family->config, eng_stop_requested, &mesh, error);
     if (!result)
         result = join(root, &mesh, error);
     boot_mesh_close(&mesh);

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "zero/config/config_key.h"
-#include "zero/config/versioned.h"
+#include "zero/model/versioned.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -153,10 +153,11 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
  * Of a rank that is .unplaced: meets the others where rank 0 is, learns how many are on this host,
  * and decides everything again that follows from it; local_rank stays what the launcher says, if it
  * says it. *mesh has the ranks' connections if they go by tcp, for coll_open(); else, and after a
- * failure, it is all zero. Does nothing for any other rank. *Collective.* As boot_mesh_open() and
+ * failure, it is all zero. `asked` tells whether this rank is asked to stop meanwhile. Does nothing
+ * for any other rank. *Collective.* As boot_mesh_open() and
  * eng_config_decide().
  */
-zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
+zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error);
 
 /** Of a rank whose program gives rank and world: how many ranks are on this host is still the

@@ -2,7 +2,6 @@
 // other.
 
 #include "zero/config/config.h"
-#include "zero/core/stop.h"
 
 #include "base/clock.h"
 
@@ -31,7 +30,7 @@ static void tell(const struct eng_config *config)
         config->world);
 }
 
-zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
+zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error)
 {
     *mesh = (struct boot_mesh){.world = 0};
@@ -44,7 +43,7 @@ zero_result eng_config_meet(struct eng_config *config, struct boot_mesh *mesh,
         .name = config->name,
         .deadline_ns = base_clock_ns() + (uint64_t)config->timeout_s * UINT64_C(1000000000),
         .log = &config->log,
-        .asked = eng_stop_requested,
+        .asked = asked,
     };
     zero_result result = boot_mesh_open(mesh, &meeting, &config->meeting, error);
     if (result)

@@ -18,6 +18,17 @@ size_t eng_metric_bytes(const zero_ctx *z, int metrics)
     return (size_t)metrics * (size_t)eng_micro_count(z) * sizeof(double);
 }
 
+size_t eng_evaluation_part_bytes(int room)
+{
+    return sizeof(uint64_t) + ENG_MAX_METRICS * (size_t)room * sizeof(double);
+}
+
+size_t eng_evaluation_bytes(const zero_ctx *z)
+{
+    const int room = z->evaluation.room;
+    return room > 0 ? ((size_t)z->config.world + 1) * eng_evaluation_part_bytes(room) : 0;
+}
+
 int eng_contributors(const zero_ctx *z, int round)
 {
     const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
@@ -38,6 +49,21 @@ bool eng_frozen(const zero_ctx *z, zero_param param)
 {
     const struct eng_param *p = &z->model.params[param];
     return p->frozen || z->model.groups[p->group].frozen;
+}
+
+void eng_trains_refresh(zero_ctx *z)
+{
+    for (size_t s = 0; s < z->layout.section_count; s++)
+        z->io[s].trains = false;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        z->units[u].trains = false;
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (eng_frozen(z, slice->param))
+            continue;
+        z->io[slice->section].trains = true;
+        z->units[z->layout.sections[slice->section].unit].trains = true;
+    }
 }
 
 bool eng_fused_closed(const zero_ctx *z, zero_unit unit)

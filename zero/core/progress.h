@@ -16,6 +16,11 @@ int eng_micro_count(const zero_ctx *z);
 /** Bytes of a rank's values ([metric][local micro-batch]) of `metrics` metrics. */
 size_t eng_metric_bytes(const zero_ctx *z, int metrics);
 
+/** Bytes of what a rank tells the others at the end of an evaluation of `room` micro-batches each:
+ * a hash, and values of metrics behind it. Bytes of all that, as there is room for at present. */
+size_t eng_evaluation_part_bytes(int room);
+size_t eng_evaluation_bytes(const zero_ctx *z);
+
 /** Ranks whose micro-batch of local round `round` counts: all but in a last round that is not full.
  */
 int eng_contributors(const zero_ctx *z, int round);
@@ -30,6 +35,9 @@ bool eng_verify_hashes(const zero_ctx *z);
 
 /** Whether a tensor is not updated at present. */
 bool eng_frozen(const zero_ctx *z, zero_param param);
+
+/** Finds anew which sections and units train. */
+void eng_trains_refresh(zero_ctx *z);
 
 /** Whether the step under way is fused: its update runs in backward. */
 static inline bool eng_fused(const zero_ctx *z)

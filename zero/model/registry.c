@@ -2,7 +2,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/tensor_digest.h"
-#include "zero/config/versioned.h"
+#include "zero/model/versioned.h"
 
 #include <stdio.h>
 #include <string.h>

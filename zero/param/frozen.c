@@ -12,18 +12,8 @@
 
 void eng_frozen_refresh(zero_ctx *z)
 {
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        z->io[s].trains = false;
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        z->units[u].trains = false;
+    eng_trains_refresh(z);
     z->exec->stale(z);
-    for (size_t i = 0; i < z->layout.slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        if (eng_frozen(z, slice->param))
-            continue;
-        z->io[slice->section].trains = true;
-        z->units[z->layout.sections[slice->section].unit].trains = true;
-    }
 }
 
 void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient)

@@ -1,9 +1,9 @@
 // Loading: every rank reads what it holds, in place; all ranks agree before values change, and on
 // whether they have all been read.
 
-#include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/link/publish.h"
+#include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
 #include "zero/plan/budget.h"
 #include "zero/snapshot/recovery_point.h"

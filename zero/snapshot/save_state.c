@@ -2,9 +2,9 @@
 // go through the same phases at the same steps.
 
 #include "zero/snapshot/save_state.h"
-#include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
+#include "zero/model/versioned.h"
 #include "zero/plan/budget.h"
 #include "zero/plan/plan.h"
 #include "zero/snapshot/save_parts.h"

@@ -108,18 +108,6 @@ zero_result eng_evaluation_listen(zero_ctx *z)
     return r;
 }
 
-/** Bytes of a rank's part. */
-static size_t part_bytes(int room)
-{
-    return HASH_BYTES + ENG_MAX_METRICS * (size_t)room * sizeof(double);
-}
-
-size_t eng_evaluation_bytes(const zero_ctx *z)
-{
-    const int room = z->evaluation.room;
-    return room > 0 ? ((size_t)z->config.world + 1) * part_bytes(room) : 0;
-}
-
 /** All ranks have room for the metrics of `count` micro-batches each, and a plan that has it, or
  * none changes anything. */
 static zero_result make_room(zero_ctx *z, int count)
@@ -129,8 +117,8 @@ static zero_result make_room(zero_ctx *z, int count)
     if (count <= before)
         return ZERO_OK;
     struct base_error error = {0};
-    unsigned char *mine = base_calloc(1, part_bytes(count));
-    unsigned char *all = base_calloc((size_t)z->config.world, part_bytes(count));
+    unsigned char *mine = base_calloc(1, eng_evaluation_part_bytes(count));
+    unsigned char *all = base_calloc((size_t)z->config.world, eng_evaluation_part_bytes(count));
     if (!mine || !all)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
                   count);

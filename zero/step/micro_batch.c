@@ -1,10 +1,10 @@
 // Micro-batches: which one is computed, and what must be true between two.
 
-#include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
 #include "zero/exec/exec.h"
+#include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"

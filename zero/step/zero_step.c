@@ -1,5 +1,4 @@
 #include "zero/step/zero_step.h"
-#include "zero/config/versioned.h"
 #include "zero/core/api_call.h"
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
@@ -7,6 +6,7 @@
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
 #include "zero/link/publish.h"
+#include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
 #include "zero/step/gradient.h"

@@ -5,9 +5,6 @@
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/exec/exec.h"
-#include "zero/param/frozen.h"
-#include "zero/param/gather_slots.h"
-#include "zero/step/evaluation.h"
 #include "zero/store/host_visit.h"
 
 #include <sys/mman.h>
@@ -259,7 +256,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     }
     for (size_t s = 0; s < z->layout.section_count; s++)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
-    eng_frozen_refresh(z);
+    eng_trains_refresh(z);
     lay_slots(z);
     if (z->config.stage < 2)
         own_slots(z);
@@ -326,6 +323,4 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->micro.values);
     base_free(z->update.segments);
     base_free(z->update.section_segments);
-    eng_trace_free(z);
-    eng_evaluation_free(z);
 }

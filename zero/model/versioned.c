@@ -1,4 +1,4 @@
-#include "zero/config/versioned.h"
+#include "zero/model/versioned.h"
 
 #include <string.h>
 

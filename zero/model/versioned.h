@@ -1,8 +1,8 @@
 /**
  * Public structs that grow: struct_size, their first field, says how much of one the caller has.
  */
-#ifndef ZERO_CONFIG_VERSIONED_H
-#define ZERO_CONFIG_VERSIONED_H
+#ifndef ZERO_MODEL_VERSIONED_H
+#define ZERO_MODEL_VERSIONED_H
 
 #include "base/error.h"
 
