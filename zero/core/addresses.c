@@ -1,6 +1,7 @@
 #include "zero/core/addresses.h"
 
 #include <assert.h>
+#include <sys/mman.h>
 
 size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
 {
@@ -29,4 +30,29 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
     if (slot < 0)
         return NULL;
     return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
+}
+
+static size_t nowhere_bytes(const zero_ctx *z)
+{
+    size_t granules = 0;
+    for (size_t i = 0; i < z->layout.slice_count; i++)
+        if (z->layout.slices[i].granules > granules)
+            granules = z->layout.slices[i].granules;
+    return granules * ENG_GRANULE * sizeof(float);
+}
+
+void *eng_nowhere(zero_ctx *z)
+{
+    if (!z->fatal || z->memory.nowhere)
+        return z->memory.nowhere;
+    void *memory = mmap(NULL, nowhere_bytes(z), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    z->memory.nowhere = memory == MAP_FAILED ? NULL : memory;
+    return z->memory.nowhere;
+}
+
+void eng_nowhere_free(zero_ctx *z)
+{
+    if (z->memory.nowhere)
+        munmap(z->memory.nowhere, nowhere_bytes(z));
 }

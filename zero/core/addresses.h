@@ -53,6 +53,12 @@ size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t elemen
 /** The sums of the rank that owns the element; of others at stage 0 only. */
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element);
 
+/** Where a program that goes on after a fatal error reads and writes without harm: zeros at first,
+ * as large as the largest slice, in no other use. NULL without such an error, or if there is none
+ * to be had. */
+void *eng_nowhere(zero_ctx *z);
+void eng_nowhere_free(zero_ctx *z);
+
 /** A slice's working copy; NULL if no slot has its unit. */
 const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice);
 

@@ -3,9 +3,9 @@
 // compared. Nothing of it comes to the host but the sums.
 
 #include "zero/core/progress.h"
+#include "zero/core/state_fields.h"
 #include "zero/exec/device_parts.h"
 #include "zero/model/ranges.h"
-#include "zero/snapshot/snapshot.h"
 
 enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
 

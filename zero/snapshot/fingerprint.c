@@ -9,19 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,
-                                          int field)
-{
-    const struct eng_param *param = &z->model.params[slice->param];
-    return (struct ckpt_digest_place){
-        .name = param->name_hash,
-        .slice = (uint64_t)slice->index,
-        .field = field,
-        .trains = !param->frozen,
-        .element_bytes = eng_dtype_size(eng_state_dtype(z, slice->param, field)),
-    };
-}
-
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
                     size_t count, const void *elements, struct base_hash128 *sum)
 {

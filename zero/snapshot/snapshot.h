@@ -19,7 +19,7 @@
 #include "checkpoint/loader.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/tensor_digest.h"
-#include "zero/core/context.h"
+#include "zero/core/state_fields.h"
 
 /* ---- train_progress.c */
 
@@ -58,9 +58,6 @@ struct eng_digest {
 /** ZERO_E_NOMEM. */
 zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error);
 void eng_digest_free(struct eng_digest *digest);
-/** Which field of a slice: see eng_state_fields(). */
-struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,
-                                          int field);
 /** Adds the hashes of the granules in elements first .. first+count-1 of one field of a slice;
  * first is at a granule. */
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
@@ -109,15 +106,8 @@ void eng_sources_free(struct eng_sources *sources);
 /** The part of a slice that `rank` owns; false: none. */
 bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
                  struct ckpt_run *run);
-/** Fields of a tensor: its weights, and its moments if it trains. */
-int eng_state_fields(const zero_ctx *z, zero_param param);
 /** What a rank's saver writes. */
 struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank);
-/** Type of a field. */
-zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field);
-/** Where a field of the slice is at element `first`, which this rank has: in memory, or, outside of
- * visits, on its device. */
-void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first);
 
 /* ---- describe.c */
 

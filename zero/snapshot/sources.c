@@ -19,29 +19,6 @@ bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice,
     return true;
 }
 
-int eng_state_fields(const zero_ctx *z, zero_param param)
-{
-    const struct eng_param *p = &z->model.params[param];
-    return p->frozen ? 1 : 1 + z->model.groups[p->group].optimizer->moments;
-}
-
-zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
-{
-    const struct eng_param *p = &z->model.params[param];
-    if (field > 0)
-        return z->config.moment_dtype;
-    return p->frozen || z->config.no_masters ? p->dtype : ZERO_F32;
-}
-
-void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first)
-{
-    const size_t at = slice->granule * ENG_GRANULE + (size_t)first;
-    size_t size;
-    if (field > 0)
-        return eng_moments(z, field - 1, slice->section, at);
-    return eng_best_weights(z, slice->section, at, &size);
-}
-
 struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
 {
     struct ckpt_saver_load load = {.blobs = ENG_MAX_BLOBS};

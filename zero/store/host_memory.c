@@ -7,8 +7,6 @@
 #include "zero/exec/exec.h"
 #include "zero/store/host_visit.h"
 
-#include <sys/mman.h>
-
 static size_t place_index(size_t element, size_t first_granule)
 {
     return element - first_granule * ENG_GRANULE;
@@ -286,29 +284,9 @@ zero_result eng_memory_allocate(zero_ctx *z)
     return r ? eng_fail_from(z, &error) : ZERO_OK;
 }
 
-static size_t nowhere_bytes(const zero_ctx *z)
-{
-    size_t granules = 0;
-    for (size_t i = 0; i < z->layout.slice_count; i++)
-        if (z->layout.slices[i].granules > granules)
-            granules = z->layout.slices[i].granules;
-    return granules * ENG_GRANULE * sizeof(float);
-}
-
-void *eng_nowhere(zero_ctx *z)
-{
-    if (!z->fatal || z->memory.nowhere)
-        return z->memory.nowhere;
-    void *memory = mmap(NULL, nowhere_bytes(z), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    z->memory.nowhere = memory == MAP_FAILED ? NULL : memory;
-    return z->memory.nowhere;
-}
-
 void eng_memory_free(zero_ctx *z)
 {
-    if (z->memory.nowhere)
-        munmap(z->memory.nowhere, nowhere_bytes(z));
+    eng_nowhere_free(z);
     base_arena_free(&z->memory.private_memory);
     eng_observers_free(z);
     base_free(z->units);

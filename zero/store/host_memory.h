@@ -20,9 +20,4 @@ void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t elem
 float *eng_memory_own_sums(const zero_ctx *z, size_t section, size_t element);
 float *eng_memory_own_blocks(const zero_ctx *z, size_t section);
 
-/** Where a program that goes on after a fatal error reads and writes without harm: zeros at first,
- * as large as the largest slice, nobody else's. NULL without such an error, or if there is none to
- * be had. */
-void *eng_nowhere(zero_ctx *z);
-
 #endif
