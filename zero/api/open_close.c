@@ -8,6 +8,7 @@
 #include "zero/link/link.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
+#include "zero/plan/budget.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/evaluation.h"
@@ -55,6 +56,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
     z->log = z->config.log;
     z->micro.index = -1;
     z->record = &eng_point_content;
+    z->memory.planner = &eng_budget_planner;
     eng_store_choose(z);
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;

@@ -193,6 +193,7 @@ struct eng_memory {
     unsigned char *moments, *slots;
     void *nowhere;             /**< see eng_nowhere() */
     struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
+    const struct eng_planner *planner; /**< whether there is room for more: planner.h */
 };
 
 /** Gathers of units, and their order. */

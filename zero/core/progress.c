@@ -29,6 +29,11 @@ size_t eng_evaluation_bytes(const zero_ctx *z)
     return room > 0 ? ((size_t)z->config.world + 1) * eng_evaluation_part_bytes(room) : 0;
 }
 
+double *eng_evaluation_metrics(const zero_ctx *z)
+{
+    return (double *)(void *)(z->evaluation.mine + sizeof(uint64_t));
+}
+
 int eng_contributors(const zero_ctx *z, int round)
 {
     const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;

@@ -20,6 +20,8 @@ size_t eng_metric_bytes(const zero_ctx *z, int metrics);
  * a hash, and values of metrics behind it. Bytes of all that, as there is room for at present. */
 size_t eng_evaluation_part_bytes(int room);
 size_t eng_evaluation_bytes(const zero_ctx *z);
+/** Where the values of an evaluation's metrics are kept: [metric][local micro-batch]. */
+double *eng_evaluation_metrics(const zero_ctx *z);
 
 /** Ranks whose micro-batch of local round `round` counts: all but in a last round that is not full.
  */

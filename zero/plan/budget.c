@@ -4,7 +4,7 @@
 #include "zero/api/commit.h"
 #include "zero/api/whole_tensors.h"
 #include "zero/core/api_call.h"
-#include "zero/core/context.h"
+#include "zero/core/planner.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/store/host_memory.h"
@@ -152,7 +152,7 @@ static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct b
     return r ? r : eng_budget_write(z, plan, error);
 }
 
-zero_result eng_budget_check(const zero_ctx *z, struct base_error *error)
+static zero_result check(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     struct eng_plan next = {0};
@@ -163,7 +163,7 @@ zero_result eng_budget_check(const zero_ctx *z, struct base_error *error)
     return error->result;
 }
 
-zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error)
+static zero_result renew(zero_ctx *z, const char *call, struct base_error *error)
 {
     struct eng_plan plan = {0};
     if (!error->result)
@@ -220,3 +220,9 @@ zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
     eng_store_choose(z);
     return r;
 }
+
+const struct eng_planner eng_budget_planner = {
+    .renew = renew,
+    .check = check,
+    .check_load = eng_fit_load,
+};

@@ -22,12 +22,8 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
 /** Makes the plan again, before it is written, without eng_updater_bytes(), or it stays. */
 zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error);
 size_t eng_budget_transport(const zero_ctx *z); /**< bytes, on every rank alike */
-/** Collective: makes the plan again, with the tables that are needed now, unless `error` has a
- * failure. On any rank's failure all of them keep the plan they have: see eng_agree(). */
-zero_result eng_budget_renew(zero_ctx *z, const char *call, struct base_error *error);
-/** *Local*, before eng_agree(): ZERO_E_NOMEM if what is needed by now and not allocated yet does
- * not fit, unless `error` has a failure already. The plan stays. */
-zero_result eng_budget_check(const zero_ctx *z, struct base_error *error);
+/** Whom the rest of the engine asks for more. */
+extern const struct eng_planner eng_budget_planner;
 /** Makes the plan's text and JSON, with what is known of the host by now. */
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
 /** What eng_budget_make() does, for another stage or way of gathering: what all ranks need

@@ -2,10 +2,10 @@
 // whether they have all been read.
 
 #include "zero/core/api_call.h"
+#include "zero/core/planner.h"
 #include "zero/link/publish.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
-#include "zero/plan/budget.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/snapshot/snapshot.h"
@@ -74,7 +74,7 @@ size_t eng_load_bytes(const zero_ctx *z, int rank)
 static zero_result open_all(zero_ctx *z, struct load *job)
 {
     struct base_error error = {0};
-    eng_fit_load(z, &error);
+    z->memory.planner->check_load(z, &error);
     zero_result r = eng_agree(z, &error, job->call);
     if (r)
         return r;

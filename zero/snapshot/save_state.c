@@ -4,8 +4,8 @@
 #include "zero/snapshot/save_state.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
+#include "zero/core/planner.h"
 #include "zero/model/versioned.h"
-#include "zero/plan/budget.h"
 #include "zero/plan/plan.h"
 #include "zero/snapshot/save_parts.h"
 #include "zero/step/gradient.h"
@@ -195,7 +195,7 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
         z->save->level = plan->level;
         z->save->room_bytes = plan->room_bytes;
     }
-    eng_budget_check(z, &error);
+    z->memory.planner->check(z, &error);
     tell_room(z, &error);
     const zero_result r = eng_agree(z, &error, "zero_save");
     if (r)
@@ -203,7 +203,7 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
     if (!z->store->snapshot->open(z, z->save->snapshot, &error))
         prepare_saver(z, &error);
     tell_room(z, &error);
-    return eng_budget_renew(z, "zero_save", &error);
+    return z->memory.planner->renew(z, "zero_save", &error);
 }
 
 /** All ranks have what they need, or none begins. */

@@ -3,9 +3,9 @@
 #include "zero/step/batch_size.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
+#include "zero/core/planner.h"
 #include "zero/core/progress.h"
 #include "zero/exec/exec.h"
-#include "zero/plan/budget.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
@@ -69,7 +69,7 @@ static zero_result change(zero_ctx *z, int32_t micro_batches, enum eng_source so
     } else {
         z->exec->metrics_make(z, &metrics, &error);
     }
-    const zero_result r = eng_budget_renew(z, call, &error);
+    const zero_result r = z->memory.planner->renew(z, call, &error);
     if (r) {
         set_total(z, before, source_before);
         z->exec->metrics_drop(z, metrics);

@@ -2,10 +2,10 @@
 
 #include "zero/step/evaluation.h"
 #include "zero/core/api_call.h"
+#include "zero/core/planner.h"
 #include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
-#include "zero/plan/budget.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
@@ -16,11 +16,6 @@
 /** What a rank tells the others at the end: the hash of its metrics' names, and behind it their
  * values. */
 #define HASH_BYTES sizeof(uint64_t)
-
-double *eng_evaluation_metrics(const zero_ctx *z)
-{
-    return (double *)(void *)(z->evaluation.mine + HASH_BYTES);
-}
 
 void eng_evaluation_free(zero_ctx *z)
 {
@@ -123,7 +118,7 @@ static zero_result make_room(zero_ctx *z, int count)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
                   count);
     evaluation->room = count;
-    const zero_result r = eng_budget_renew(z, "zero_eval_begin", &error);
+    const zero_result r = z->memory.planner->renew(z, "zero_eval_begin", &error);
     if (r) {
         evaluation->room = before;
         base_free(mine);

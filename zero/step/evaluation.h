@@ -6,9 +6,7 @@
 
 #include "zero/core/context.h"
 
-/** Where the values of its metrics are kept: [metric][local micro-batch]. */
-double *eng_evaluation_metrics(const zero_ctx *z);
-/** Frees that memory. */
+/** Frees the memory of evaluations. */
 void eng_evaluation_free(zero_ctx *z);
 /** Between two micro-batches of an evaluation, and at its end: learns of requests to stop, if some
  * rank's program listens. Collective, ordered. */

@@ -3,7 +3,6 @@
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/exec/exec.h"
-#include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
