@@ -3,7 +3,7 @@
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/plan/budget.h"
+#include "zero/budget/budget.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,14 +1,16 @@
 #include "zero/api/open_close.h"
 #include "zero/api/commit.h"
+#include "zero/api/whole_tensors.h"
+#include "zero/budget/budget.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/planner.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/exec.h"
 #include "zero/link/link.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
-#include "zero/plan/budget.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/evaluation.h"
@@ -50,6 +52,12 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
     return coll_open(&z->comm, &comm, error);
 }
 
+static const struct eng_call_bytes call_bytes = {
+    .commit = eng_commit_bytes,
+    .exporting = eng_export_bytes,
+    .importing = eng_import_bytes,
+};
+
 /** What a context needs beside its communicator. */
 static zero_result open_parts(zero_ctx *z, struct base_error *error)
 {
@@ -57,6 +65,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
     z->micro.index = -1;
     z->record = &eng_point_content;
     z->memory.planner = &eng_budget_planner;
+    z->memory.calls = &call_bytes;
     eng_store_choose(z);
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;

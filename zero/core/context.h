@@ -193,7 +193,8 @@ struct eng_memory {
     unsigned char *moments, *slots;
     void *nowhere;             /**< see eng_nowhere() */
     struct eng_bounce *bounce; /**< the host's view of state on a device; NULL: it is not there */
-    const struct eng_planner *planner; /**< whether there is room for more: planner.h */
+    const struct eng_planner *planner;  /**< whether there is room for more: planner.h */
+    const struct eng_call_bytes *calls; /**< what public calls take while they run: planner.h */
 };
 
 /** Gathers of units, and their order. */

@@ -20,4 +20,14 @@ struct eng_planner {
     zero_result (*check_load)(const zero_ctx *z, struct base_error *error);
 };
 
+/** Memory that public calls take while they run, beside what stays. Such calls set z->memory.calls
+ * in zero_open(). */
+struct eng_call_bytes {
+    /** zero_commit(), to compare what ranks have registered. */
+    size_t (*commit)(const zero_ctx *z);
+    /** zero_export() on a rank, and zero_import() on every rank. */
+    size_t (*exporting)(const zero_ctx *z, int rank);
+    size_t (*importing)(const zero_ctx *z);
+};
+
 #endif

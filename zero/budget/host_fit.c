@@ -1,9 +1,9 @@
 // Whether the host has what its ranks need: all of them together, for what limits all of them.
 
+#include "zero/budget/budget.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
-#include "zero/plan/budget.h"
 
 #include "base/arena.h"
 #include "base/hash.h"

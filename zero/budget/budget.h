@@ -1,9 +1,9 @@
 /**
- * zero/plan/budget.h: what each rank of a job needs, and whether hosts and GPUs have what their
+ * zero/budget/budget.h: what each rank of a job needs, and whether hosts and GPUs have what their
  * ranks need together.
  */
-#ifndef ZERO_PLAN_BUDGET_H
-#define ZERO_PLAN_BUDGET_H
+#ifndef ZERO_BUDGET_BUDGET_H
+#define ZERO_BUDGET_BUDGET_H
 
 #include "zero/config/config.h"
 #include "zero/plan/plan.h"

@@ -2,8 +2,8 @@
 #include "zero/core/api_call.h"
 
 #include "collectives/gpu/gcomm.h"
+#include "zero/budget/budget.h"
 #include "zero/core/context.h"
-#include "zero/plan/budget.h"
 #include "zero/plan/memory_probe.h"
 
 #include <math.h>

@@ -1,8 +1,6 @@
 // What each rank needs: the same functions whether the world is there or only planned.
 
-#include "zero/plan/budget.h"
-#include "zero/api/commit.h"
-#include "zero/api/whole_tensors.h"
+#include "zero/budget/budget.h"
 #include "zero/core/api_call.h"
 #include "zero/core/planner.h"
 #include "zero/exec/local_accumulation.h"
@@ -52,15 +50,15 @@ size_t eng_budget_transport(const zero_ctx *z)
 static void count_peaks(const zero_ctx *z, int rank, size_t transport, size_t once,
                         struct eng_need *need)
 {
-    const size_t compared = eng_commit_bytes(z), measured = eng_updater_bytes(z);
+    const size_t compared = z->memory.calls->commit(z), measured = eng_updater_bytes(z);
     // What ranks compare comes before the layout, and who updates is decided beside it.
     const size_t decided = measured > 0 ? eng_layout_bytes(&z->layout) + measured : 0;
     // By which devices meet is not there yet.
     const size_t before = transport + (compared > decided ? compared : decided);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;
     need->peaks[ENG_PEAK_STEP] = need->total;
-    need->peaks[ENG_PEAK_SAVE] = need->total + eng_export_bytes(z, rank);
-    need->peaks[ENG_PEAK_LOAD] = need->total + eng_import_bytes(z);
+    need->peaks[ENG_PEAK_SAVE] = need->total + z->memory.calls->exporting(z, rank);
+    need->peaks[ENG_PEAK_LOAD] = need->total + z->memory.calls->importing(z);
 }
 
 /** Adds up every rank's placement. */

@@ -1,9 +1,9 @@
 // Whether GPUs have what their ranks need: those that share one together, on whatever host they are
 // told to be.
 
+#include "zero/budget/budget.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
-#include "zero/plan/budget.h"
 
 #include "base/arena.h"
 #include "base/text.h"
