@@ -70,7 +70,7 @@ static bool try_commit(struct team_rank *rank, void *user)
     outcome->host_fit = rank->z->plan.fit;
     outcome->at_commit = rank->z->plan.peaks[ENG_PEAK_COMMIT].sum;
     outcome->before = eng_budget_transport(rank->z) + eng_layout_bytes(&rank->z->layout);
-    outcome->updater = rank->z->updater;
+    outcome->updater = rank->z->update.updater;
     outcome->streamed = rank->z->config.streamed;
     team_close(rank);
     return true;

@@ -35,7 +35,7 @@ static void leave_it_open(zero_config *config)
 static bool note_and_train(struct place *place)
 {
     const zero_ctx *z = place->rank->z;
-    found[place->rank->rank] = z->updater;
+    found[place->rank->rank] = z->update.updater;
     streamed[place->rank->rank] = z->config.streamed;
     if (z->config.on_device) {
         if (place->rank->rank == 0)
@@ -44,7 +44,7 @@ static bool note_and_train(struct place *place)
         TEAM_CHECK(strstr(zero_plan_text(z),
                           z->config.streamed ? "  update       by the device: offload_update=auto"
                                              : "  update       by the host: offload_update=auto"));
-        TEAM_CHECK(*z->updater.why || strstr(zero_plan_json(z), "\"memory_bytes_s\": "));
+        TEAM_CHECK(*z->update.updater.why || strstr(zero_plan_json(z), "\"memory_bytes_s\": "));
         TEAM_CHECK(strstr(zero_plan_json(z),
                           z->config.streamed ? "\"by\": \"device\"" : "\"by\": \"host\""));
     }

@@ -11,9 +11,9 @@ static struct own_element read_element(const zero_ctx *z, const struct eng_slice
     size_t size;
     const void *weight = eng_best_weights(z, slice->section, at, &size);
     const zero_dtype stored = z->layout.sections[slice->section].dtype;
-    eng_widen(z->kernels, size == sizeof(float) ? ZERO_F32 : stored, weight, 1, &own.weight);
+    eng_widen(z->cpu.kernels, size == sizeof(float) ? ZERO_F32 : stored, weight, 1, &own.weight);
     for (int k = 0; k < z->layout.sections[slice->section].moments; k++)
-        eng_widen(z->kernels, dtype, eng_moments(z, k, slice->section, at), 1, &own.moment[k]);
+        eng_widen(z->cpu.kernels, dtype, eng_moments(z, k, slice->section, at), 1, &own.moment[k]);
     return own;
 }
 

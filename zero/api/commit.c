@@ -203,8 +203,8 @@ static zero_result check_staged(const struct eng_config *config, const struct en
 /** The model, and what of the configuration follows from it. */
 static zero_result complete(zero_ctx *z, struct base_error *error)
 {
-    if (z->refused.result)
-        return zero_fail(error, z->refused.result, "%s", z->refused.message);
+    if (z->call.refused.result)
+        return zero_fail(error, z->call.refused.result, "%s", z->call.refused.message);
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
         r = check_precision(&z->config, &z->model, error);
@@ -277,7 +277,7 @@ static zero_result watched_first(const zero_ctx *z, void *user, const struct eng
     if (i == count)
         return ZERO_OK;
     param->nonfinite = true;
-    base_logf(&z->log, ZERO_LOG_WARN, "core",
+    base_logf(&z->config.log, ZERO_LOG_WARN, "core",
               "first values are not finite: slice %d, element %" PRIu64 " of tensor %s is %g",
               slice->index, first + i, param->name, (double)out[i]);
     return ZERO_OK;
@@ -298,7 +298,7 @@ static void log_plan(const zero_ctx *z)
 {
     for (const char *line = z->plan.text; *line;) {
         const size_t length = strcspn(line, "\n");
-        base_logf(&z->log, ZERO_LOG_DEBUG, "core", "%.*s", (int)length, line);
+        base_logf(&z->config.log, ZERO_LOG_DEBUG, "core", "%.*s", (int)length, line);
         line += length + (line[length] == '\n');
     }
 }
@@ -385,9 +385,9 @@ static zero_result commit(zero_ctx *z)
         r = first_values(z);
     if (r)
         return r;
-    z->committed = true;
+    z->call.committed = true;
     eng_watch_start(z);
-    base_logf(&z->log, ZERO_LOG_INFO, "core",
+    base_logf(&z->config.log, ZERO_LOG_INFO, "core",
               "%zu tensors, %zu units, %zu granules; %zu bytes a rank", z->model.param_count,
               z->layout.unit_count, z->layout.granules, z->plan.total.mine);
     log_plan(z);

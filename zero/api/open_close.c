@@ -47,7 +47,7 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
     if (config->plan)
         return ZERO_OK;
     struct coll_config comm = eng_coll_config(config);
-    comm.control = z->watch.area;
+    comm.control = z->job.watch.area;
     comm.mesh = mesh->world ? mesh : NULL;
     return coll_open(&z->comm, &comm, error);
 }
@@ -61,19 +61,18 @@ static const struct eng_call_bytes call_bytes = {
 /** What a context needs beside its communicator. */
 static zero_result open_parts(zero_ctx *z, struct base_error *error)
 {
-    z->log = z->config.log;
     z->micro.index = -1;
-    z->record = &eng_point_content;
+    z->saving.record = &eng_point_content;
     z->memory.planner = &eng_budget_planner;
     z->memory.calls = &call_bytes;
     eng_store_choose(z);
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;
-    z->kernels = eng_kernels_find(z->config.kernels);
-    if (!z->kernels)
+    z->cpu.kernels = eng_kernels_find(z->config.kernels);
+    if (!z->cpu.kernels)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
-    zero_result r = base_pool_create(&z->pool, z->config.cpu_threads, error);
+    zero_result r = base_pool_create(&z->cpu.pool, z->config.cpu_threads, error);
     if (!r)
         r = eng_exec_open(z, error);
     eng_link_choose(z);
@@ -84,7 +83,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
 
 static void log_opened(const zero_ctx *z)
 {
-    base_logf(&z->log, ZERO_LOG_INFO, "core",
+    base_logf(&z->config.log, ZERO_LOG_INFO, "core",
               "rank %d of %d, stage %d, transport %s, gather %s, reduction %s", z->config.rank,
               z->config.world, z->config.stage,
               z->comm ? coll_transport_name(z->comm) : "none (plan)", eng_config_gather(&z->config),
@@ -96,7 +95,7 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     struct base_error failure = {0};
     struct boot_mesh mesh = {0};
     const int unwatched = base_forked_watch();
-    z->generation = base_generation();
+    z->call.generation = base_generation();
     if (unwatched)
         return zero_fail_errno(error, ZERO_E_NOMEM, unwatched, "zero_open: pthread_atfork");
     zero_result r = base_fault_check_environment(error);
@@ -114,7 +113,7 @@ static zero_result open_context(zero_ctx *z, const zero_config *config, struct b
     eng_watch_call(z, "zero_open", -1);
     if (!r)
         r = join(z, &mesh, error);
-    control_call_end(z->watch.area);
+    control_call_end(z->job.watch.area);
     boot_mesh_close(&mesh);
     if (r == ZERO_E_ABORTED)
         eng_stop_unopened(z->config.rank);
@@ -164,12 +163,12 @@ void zero_close(zero_ctx *z)
     eng_trace_free(z);
     eng_evaluation_free(z);
     eng_memory_free(z);
-    base_pool_destroy(z->pool);
+    base_pool_destroy(z->cpu.pool);
     eng_plan_free(&z->plan);
     eng_placement_free(&z->placement);
     eng_layout_free(&z->layout);
     eng_model_free(&z->model);
-    base_free(z->blobs);
+    base_free(z->saving.blobs);
     eng_outcome_close(&z->stepping.outcome);
     base_free(z);
 }
@@ -273,7 +272,7 @@ const char *zero_plan_json(const zero_ctx *z)
 
 int32_t zero_unit_count(const zero_ctx *z)
 {
-    return z && z->committed ? (int32_t)z->layout.unit_count : 0;
+    return z && z->call.committed ? (int32_t)z->layout.unit_count : 0;
 }
 
 zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op op)

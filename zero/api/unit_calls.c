@@ -42,7 +42,7 @@ static bool is_frozen(const zero_ctx *z, zero_unit unit)
 
 static bool exists(const zero_ctx *z, zero_unit unit)
 {
-    return z->committed && unit >= 0 && (size_t)unit < z->layout.unit_count;
+    return z->call.committed && unit >= 0 && (size_t)unit < z->layout.unit_count;
 }
 
 /** Writes the unit's pointers into the program's arrays, whose element type is its own affair. */

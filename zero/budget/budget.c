@@ -85,7 +85,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
         const struct eng_extra extra = {
             .tables = eng_memory_tables(z, &placement, &tier) + tiles.tables,
             .transport = transport + eng_device_transport(z, &placement),
-            .saving = z->save ? eng_save_bytes(z, rank, &tier) : 0,
+            .saving = z->saving.save ? eng_save_bytes(z, rank, &tier) : 0,
             .bounce = eng_bounce_bytes(z, &placement),
             .files = tier.files,
             .on_device = z->config.on_device,
@@ -97,7 +97,7 @@ static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
             .gpu_tables = eng_device_state_tables(z, &placement),
         };
         eng_need_count(&need, &placement, &extra);
-        need.saving = z->save ? 0 : eng_save_bytes(z, rank, &tier);
+        need.saving = z->saving.save ? 0 : eng_save_bytes(z, rank, &tier);
         need.loading = eng_load_bytes(z, rank);
         count_peaks(z, rank, transport, eng_device_once(z, &placement), &need);
         eng_placement_free(&placement);
@@ -127,7 +127,7 @@ static zero_result plan_ranks(const zero_ctx *z, int stage, bool shared, struct 
 zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error)
 {
     struct eng_plan plan;
-    z->updater.uncounted = true;
+    z->update.updater.uncounted = true;
     const zero_result r = plan_ranks(z, z->config.stage, z->config.shared, &plan, error);
     if (r) {
         eng_plan_free(&plan);
@@ -179,11 +179,11 @@ static zero_result renew(zero_ctx *z, const char *call, struct base_error *error
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error)
 {
     struct eng_plan_facts facts = {.config = &z->config,
-                                   .kernels = z->kernels,
+                                   .kernels = z->cpu.kernels,
                                    .model = &z->model,
                                    .layout = &z->layout,
                                    .placement = &z->placement,
-                                   .updater = &z->updater};
+                                   .updater = &z->update.updater};
     if (z->comm) {
         struct coll_counters counters;
         coll_counters(z->comm, &counters);

@@ -72,7 +72,7 @@ static void say(struct eng_updater *updater, const char *why)
  * GPUs may differ. */
 static zero_result settle(zero_ctx *z, bool device)
 {
-    struct eng_updater *updater = &z->updater;
+    struct eng_updater *updater = &z->update.updater;
     double found = *updater->why != '\0';
     const zero_result r = z->comm ? coll_all_reduce(z->comm, &found, 1, COLL_MAX) : ZERO_OK;
     if (r)
@@ -87,7 +87,7 @@ static zero_result settle(zero_ctx *z, bool device)
 static zero_result settle_by_settings(zero_ctx *z)
 {
     const char *why = eng_updater_bound(z);
-    say(&z->updater, why ? why : "");
+    say(&z->update.updater, why ? why : "");
     return settle(z, false);
 }
 
@@ -100,14 +100,14 @@ static zero_result try_kernels(zero_ctx *z, struct base_error *error)
     if (r && r != ZERO_E_UNSUPPORTED && r != ZERO_E_NOMEM)
         return zero_fail(error, r, "%s", inner.message);
     if (r)
-        say(&z->updater, inner.message);
+        say(&z->update.updater, inner.message);
     return ZERO_OK;
 }
 
 /** How ranks would move what the device updates; what was given of that has to work. */
 static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
 {
-    struct eng_updater *updater = &z->updater;
+    struct eng_updater *updater = &z->update.updater;
     struct base_error inner = {0};
     if (z->config.over_nccl)
         return eng_device_can_move(z, error);
@@ -169,7 +169,7 @@ static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
     struct eng_gpu_ways ways;
     zero_result r = eng_gpu_fit_ways(z, &ways, error);
     if (!r && ways.device.verdict == ENG_FITS_NOT)
-        tell_room(&z->updater, number, &ways);
+        tell_room(&z->update.updater, number, &ways);
     else if (!r)
         r = try_moves(z, ways.device.ranks, error);
     if (!r)
@@ -177,11 +177,11 @@ static zero_result settle_by_devices(zero_ctx *z, struct base_error *error)
     if (r || !z->config.undecided)
         return r;
     if (ways.host.verdict == ENG_FITS_NOT)
-        tell_room(&z->updater, number, &ways);
+        tell_room(&z->update.updater, number, &ways);
     r = settle(z, true);
     if (r || !z->config.undecided)
         return r;
-    tell_probe(&z->updater, number, &ways.device);
+    tell_probe(&z->update.updater, number, &ways.device);
     return settle(z, false);
 }
 
@@ -203,7 +203,7 @@ static zero_result settle_by_memory(zero_ctx *z, struct base_error *error)
     const zero_result r = eng_fit_before(z, eng_updater_bytes(z), &fit, error);
     if (r)
         return r;
-    tell_memory(&z->updater, &fit);
+    tell_memory(&z->update.updater, &fit);
     return settle(z, false);
 }
 
@@ -212,8 +212,8 @@ static zero_result settle_by_memory(zero_ctx *z, struct base_error *error)
 /** All ranks at the same time, as in a step. */
 static zero_result measure(zero_ctx *z, struct base_error *error)
 {
-    struct eng_updater_rates *rates = &z->updater.rates;
-    zero_result r = eng_probe_memory(z->pool, z->comm, &rates->memory, error);
+    struct eng_updater_rates *rates = &z->update.updater.rates;
+    zero_result r = eng_probe_memory(z->cpu.pool, z->comm, &rates->memory, error);
     if (!r)
         r = eng_device_probe(z, &rates->copies, error);
     return r && !error->result ? eng_comm_failed(z, r) : r;
@@ -221,7 +221,7 @@ static zero_result measure(zero_ctx *z, struct base_error *error)
 
 static zero_result settle_by_speed(zero_ctx *z, struct base_error *error)
 {
-    struct eng_updater *updater = &z->updater;
+    struct eng_updater *updater = &z->update.updater;
     zero_result r = measure(z, error);
     if (r)
         return r;
@@ -256,6 +256,7 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
 
 size_t eng_updater_bytes(const zero_ctx *z)
 {
-    const bool open = z->config.undecided || eng_updater_measured(&z->updater);
-    return open && !z->updater.uncounted ? eng_probe_bytes(base_pool_threads(z->pool)) : 0;
+    const bool open = z->config.undecided || eng_updater_measured(&z->update.updater);
+    return open && !z->update.updater.uncounted ? eng_probe_bytes(base_pool_threads(z->cpu.pool))
+                                                : 0;
 }

@@ -77,7 +77,7 @@ static zero_result fail(zero_ctx *z, zero_result result, const char *message, bo
     if (tell && z->comm)
         result = tell_all(z, result);
     z->fatal = result;
-    eng_log_failure(&z->log, "core", z->error.message);
+    eng_log_failure(&z->config.log, "core", z->error.message);
     return result;
 }
 
@@ -164,7 +164,7 @@ zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const 
 zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 {
     // Allocated at commit, so that comparing cannot fail on one rank alone; free between steps.
-    unsigned char *all = z->exchange.room.all;
+    unsigned char *all = z->stepping.exchange.room.all;
     zero_result r = coll_exchange(z->comm, &value, sizeof value, all);
     if (r)
         return eng_comm_failed(z, r);
@@ -176,7 +176,7 @@ zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 
 bool eng_in_child(const zero_ctx *z)
 {
-    return z->generation != base_generation();
+    return z->call.generation != base_generation();
 }
 
 static zero_result refuse_child(zero_ctx *z, const char *call)
@@ -191,7 +191,7 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 {
     struct eng_fp_state state;
     eng_fp_enter(&state);
-    z->fp_control = state.control;
+    z->call.fp_control = state.control;
     if (eng_in_child(z))
         return refuse_child(z, call);
     eng_watch_call(z, call, -1);
@@ -204,18 +204,18 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
     const zero_result failed = z->comm ? coll_state(z->comm, NULL) : ZERO_OK;
     if (failed)
         return eng_comm_failed(z, failed);
-    if (phase == ENG_AFTER_COMMIT && !z->committed)
+    if (phase == ENG_AFTER_COMMIT && !z->call.committed)
         return eng_fail(z, ZERO_E_STATE, "%s before zero_commit", call);
-    if (phase == ENG_BEFORE_COMMIT && z->committed)
+    if (phase == ENG_BEFORE_COMMIT && z->call.committed)
         return eng_fail(z, ZERO_E_STATE, "%s after zero_commit", call);
     return ZERO_OK;
 }
 
 zero_result eng_leave(zero_ctx *z, zero_result result)
 {
-    const struct eng_fp_state state = {.control = z->fp_control};
+    const struct eng_fp_state state = {.control = z->call.fp_control};
     z->exec->leave(z);
-    control_call_end(z->watch.area);
+    control_call_end(z->job.watch.area);
     eng_fp_leave(&state);
     return result;
 }
@@ -262,6 +262,6 @@ zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_st
 
 void eng_remember_refusal(zero_ctx *z, const struct base_error *error)
 {
-    if (!z->refused.result)
-        z->refused = *error;
+    if (!z->call.refused.result)
+        z->call.refused = *error;
 }

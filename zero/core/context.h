@@ -242,6 +242,7 @@ struct eng_updating {
     uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
     union eng_scalars *scalars;              /**< of the step under way, one a group */
     const struct eng_overwrite_guard *guard; /**< overwrite.h; NULL: nothing is read */
+    struct eng_updater updater;              /**< offload_update=auto */
 };
 
 /** New values and sums on their way to the other ranks. */
@@ -280,6 +281,7 @@ struct eng_micro {
     double *values;             /**< of a step's metrics: [metric][local micro-batch] */
     struct eng_metrics means;   /**< of the last one that ended */
     int metric_next;            /**< how many metrics the micro-batch under way has given */
+    struct eng_evaluation evaluation;
 };
 
 /** A step from its arguments to its result. */
@@ -290,29 +292,54 @@ struct eng_stepping {
     bool stepped;
     zero_step_result result;
     struct eng_scale scale;
+    const struct eng_step_hooks *hooks; /**< whom executors tell what they learn of steps */
+    struct eng_exchanged exchange;
     const struct eng_motion *motion; /**< of the exchange under way, */
     struct eng_verdict *verdict;     /**< and what comes of it */
 };
 
-struct zero_ctx {
-    struct eng_config config;
-    struct base_log log;
-    struct base_error error;
-    zero_result fatal;
-    bool committed;
-    uint32_t generation;       /**< of the process that has opened it: base_generation() */
-    struct base_error refused; /**< the first refused registration, which zero_commit() tells */
+/** What decides whether a public call may run, and what it restores at its end. */
+struct eng_call {
+    bool committed;            /**< zero_commit() has succeeded */
+    uint32_t generation;       /**< of the process that has opened the context: base_generation() */
     uint32_t fp_control;       /**< the caller's floating-point state, during a call */
+    struct base_error refused; /**< the first refused registration, which zero_commit() tells */
+};
 
-    struct coll_comm *comm;
+/** What the host computes with. */
+struct eng_cpu {
     struct base_pool *pool;
     const struct eng_kernels *kernels;
+};
+
+/** What the context has to do with the job that zero-run, or another launcher, has started. */
+struct eng_job {
+    struct eng_watch watch;
+    struct eng_stop stop;
+};
+
+/** What the context saves. */
+struct eng_saving {
+    struct eng_blobs *blobs; /**< what is attached; NULL: nothing yet */
+    struct eng_runs runs;    /**< whose checkpoints it saves */
+    struct eng_save *save;   /**< NULL before the first zero_save() */
+    struct eng_save_status status;
+    const struct eng_record_content *record; /**< what a record of state in a file has beside it */
+};
+
+struct zero_ctx {
+    struct eng_config config;
+    struct base_error error;
+    zero_result fatal;
+    struct eng_call call;
+
+    struct coll_comm *comm;
+    struct eng_cpu cpu;
 
     struct eng_model model;
     struct eng_layout layout;
     struct eng_placement placement;
     struct eng_plan plan;
-    struct eng_updater updater; /**< offload_update=auto */
 
     struct eng_memory memory;
     struct eng_unit *units;
@@ -321,28 +348,20 @@ struct zero_ctx {
     struct eng_gradients gradients;
     struct eng_updating update;
     struct eng_publication publication;
-    struct eng_exchanged exchange;
     struct eng_micro micro;
-    struct eng_evaluation evaluation;
     struct eng_stepping stepping;
     struct eng_debug debug;
 
     uint64_t step, updates;
     zero_statistics stats;
-    struct eng_watch watch;
-    struct eng_stop stop;
+    struct eng_job job;
 
-    const struct eng_exec *exec;             /**< who computes: exec.h */
-    const struct eng_link *link;             /**< how buckets move: zero/link/link.h */
-    const struct eng_step_hooks *on_step;    /**< whom it tells what it learns of steps */
-    struct eng_device *device;               /**< where the program computes; NULL: on the host */
-    const struct eng_store *store;           /**< where state is kept */
-    struct eng_tier *tier;                   /**< state in a file; NULL: all of it is in memory */
-    struct eng_blobs *blobs;                 /**< what is attached; NULL: nothing yet */
-    struct eng_runs runs;                    /**< whose checkpoints it saves */
-    struct eng_save *save;                   /**< NULL before the first zero_save() */
-    const struct eng_record_content *record; /**< what a record of state in a file has beside it */
-    struct eng_save_status save_status;
+    const struct eng_exec *exec;   /**< who computes: exec.h */
+    const struct eng_link *link;   /**< how buckets move: zero/link/link.h */
+    struct eng_device *device;     /**< where the program computes; NULL: on the host */
+    const struct eng_store *store; /**< where state is kept */
+    struct eng_tier *tier;         /**< state in a file; NULL: all of it is in memory */
+    struct eng_saving saving;
 };
 
 /** Whether state is on the device where the program computes: params, sums, moments, and so on are

@@ -10,8 +10,8 @@
 
 void eng_exchange_add(zero_ctx *z, const struct eng_exchange_part *part)
 {
-    assert(z->exchange.part_count < ENG_MAX_PARTS);
-    z->exchange.parts[z->exchange.part_count++] = part;
+    assert(z->stepping.exchange.part_count < ENG_MAX_PARTS);
+    z->stepping.exchange.parts[z->stepping.exchange.part_count++] = part;
 }
 
 /** Bytes of a part, so that the next one is aligned. */
@@ -25,8 +25,8 @@ static size_t part_bytes(const zero_ctx *z, const struct eng_exchange_part *part
 static size_t most_bytes(const zero_ctx *z)
 {
     size_t bytes = 0;
-    for (int i = 0; i < z->exchange.part_count; i++)
-        bytes += part_bytes(z, z->exchange.parts[i], true);
+    for (int i = 0; i < z->stepping.exchange.part_count; i++)
+        bytes += part_bytes(z, z->stepping.exchange.parts[i], true);
     return bytes;
 }
 
@@ -51,8 +51,8 @@ zero_result eng_exchange_make(const zero_ctx *z, struct eng_exchange_room *room,
 
 void eng_exchange_take(zero_ctx *z, const struct eng_exchange_room *room)
 {
-    eng_exchange_drop(&z->exchange.room);
-    z->exchange.room = *room;
+    eng_exchange_drop(&z->stepping.exchange.room);
+    z->stepping.exchange.room = *room;
 }
 
 void eng_exchange_drop(const struct eng_exchange_room *room)
@@ -64,10 +64,10 @@ void eng_exchange_drop(const struct eng_exchange_room *room)
 /** Fills this rank's parts; returns their bytes. */
 static size_t fill(const zero_ctx *z, enum eng_exchange_kind kind)
 {
-    unsigned char *const mine = z->exchange.room.mine;
+    unsigned char *const mine = z->stepping.exchange.room.mine;
     size_t at = 0;
-    for (int i = 0; i < z->exchange.part_count; i++) {
-        const struct eng_exchange_part *part = z->exchange.parts[i];
+    for (int i = 0; i < z->stepping.exchange.part_count; i++) {
+        const struct eng_exchange_part *part = z->stepping.exchange.parts[i];
         if (!(part->kinds & kind))
             continue;
         const size_t bytes = part_bytes(z, part, false);
@@ -80,12 +80,13 @@ static size_t fill(const zero_ctx *z, enum eng_exchange_kind kind)
 
 zero_result eng_exchange_parts(zero_ctx *z, enum eng_exchange_kind kind)
 {
-    const unsigned char *const all = z->exchange.room.all;
+    const unsigned char *const all = z->stepping.exchange.room.all;
     const size_t stride = fill(z, kind);
     size_t at = 0;
-    zero_result r = eng_exchange(z, z->exchange.room.mine, stride, z->exchange.room.all);
-    for (int i = 0; !r && i < z->exchange.part_count; i++) {
-        const struct eng_exchange_part *part = z->exchange.parts[i];
+    zero_result r =
+        eng_exchange(z, z->stepping.exchange.room.mine, stride, z->stepping.exchange.room.all);
+    for (int i = 0; !r && i < z->stepping.exchange.part_count; i++) {
+        const struct eng_exchange_part *part = z->stepping.exchange.parts[i];
         if (!(part->kinds & kind))
             continue;
         const size_t bytes = part_bytes(z, part, false);

@@ -5,12 +5,13 @@
 
 int eng_micro_total(const zero_ctx *z)
 {
-    return z->evaluation.active ? z->evaluation.total : z->config.micro_batches;
+    return z->micro.evaluation.active ? z->micro.evaluation.total : z->config.micro_batches;
 }
 
 int eng_micro_count(const zero_ctx *z)
 {
-    return z->evaluation.active ? z->evaluation.count : z->micro.count + z->config.verify_micro;
+    return z->micro.evaluation.active ? z->micro.evaluation.count
+                                      : z->micro.count + z->config.verify_micro;
 }
 
 size_t eng_metric_bytes(const zero_ctx *z, int metrics)
@@ -25,13 +26,13 @@ size_t eng_evaluation_part_bytes(int room)
 
 size_t eng_evaluation_bytes(const zero_ctx *z)
 {
-    const int room = z->evaluation.room;
+    const int room = z->micro.evaluation.room;
     return room > 0 ? ((size_t)z->config.world + 1) * eng_evaluation_part_bytes(room) : 0;
 }
 
 double *eng_evaluation_metrics(const zero_ctx *z)
 {
-    return (double *)(void *)(z->evaluation.mine + sizeof(uint64_t));
+    return (double *)(void *)(z->micro.evaluation.mine + sizeof(uint64_t));
 }
 
 int eng_contributors(const zero_ctx *z, int round)
@@ -42,7 +43,8 @@ int eng_contributors(const zero_ctx *z, int round)
 
 bool eng_verifying(const zero_ctx *z)
 {
-    return z->config.verify_micro && !z->evaluation.active && z->micro.index == z->micro.count;
+    return z->config.verify_micro && !z->micro.evaluation.active &&
+           z->micro.index == z->micro.count;
 }
 
 bool eng_verify_hashes(const zero_ctx *z)
@@ -116,7 +118,7 @@ void eng_grad_nonfinite(void *user, int contributor, size_t element)
 
 zero_result eng_not_inside(zero_ctx *z, const char *call)
 {
-    if (z->evaluation.active)
+    if (z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
     if (z->micro.index >= 0)
         return eng_fail(z, ZERO_E_STATE, "%s inside a step", call);

@@ -7,26 +7,26 @@
 
 bool eng_stop_asked(const zero_ctx *z)
 {
-    return atomic_load_explicit(&z->stop.asked, memory_order_relaxed) || eng_stop_signalled() ||
-           control_stopping(z->watch.segment);
+    return atomic_load_explicit(&z->job.stop.asked, memory_order_relaxed) || eng_stop_signalled() ||
+           control_stopping(z->job.watch.segment);
 }
 
 bool eng_stop_listens(const zero_ctx *z)
 {
-    return atomic_load_explicit(&z->stop.listens, memory_order_relaxed) || eng_stop_listening();
+    return atomic_load_explicit(&z->job.stop.listens, memory_order_relaxed) || eng_stop_listening();
 }
 
 bool eng_stop_agreed(const zero_ctx *z)
 {
-    return atomic_load_explicit(&z->stop.agreed, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&z->job.stop.agreed, memory_order_relaxed) != 0;
 }
 
 void eng_stop_agree(zero_ctx *z)
 {
     uint64_t none = 0;
-    if (atomic_compare_exchange_strong_explicit(&z->stop.agreed, &none, z->step + 1,
+    if (atomic_compare_exchange_strong_explicit(&z->job.stop.agreed, &none, z->step + 1,
                                                 memory_order_relaxed, memory_order_relaxed))
-        base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is the last one before a stop",
+        base_logf(&z->config.log, ZERO_LOG_INFO, "core", "step %llu is the last one before a stop",
                   (unsigned long long)z->step);
 }
 
@@ -37,9 +37,9 @@ static void fill(const zero_ctx *z, unsigned char *mine)
 
 static zero_result hear(zero_ctx *z, const unsigned char *all, size_t stride)
 {
-    z->stop.heard = false;
+    z->job.stop.heard = false;
     for (int rank = 0; rank < z->config.world; rank++)
-        z->stop.heard = z->stop.heard || all[(size_t)rank * stride];
+        z->job.stop.heard = z->job.stop.heard || all[(size_t)rank * stride];
     return ZERO_OK;
 }
 
@@ -53,7 +53,7 @@ const struct eng_exchange_part eng_stop_part = {
 
 void eng_stop_step_ended(zero_ctx *z)
 {
-    if (z->stop.heard)
+    if (z->job.stop.heard)
         eng_stop_agree(z);
 }
 
@@ -62,13 +62,13 @@ int32_t zero_stop_requested(zero_ctx *z)
     if (!z || eng_in_child(z))
         return 0;
     // A program that asks listens to signals too.
-    if (!atomic_exchange_explicit(&z->stop.listens, 1, memory_order_relaxed))
+    if (!atomic_exchange_explicit(&z->job.stop.listens, 1, memory_order_relaxed))
         eng_stop_listen();
-    const uint64_t agreed = atomic_load_explicit(&z->stop.agreed, memory_order_relaxed);
-    if (z->watch.area) {
-        control_listen(z->watch.area);
+    const uint64_t agreed = atomic_load_explicit(&z->job.stop.agreed, memory_order_relaxed);
+    if (z->job.watch.area) {
+        control_listen(z->job.watch.area);
         if (agreed)
-            control_hear(z->watch.area, agreed - 1);
+            control_hear(z->job.watch.area, agreed - 1);
     }
     return agreed != 0;
 }
@@ -81,5 +81,5 @@ int32_t zero_restarts(const zero_ctx *z)
 void zero_request_stop(zero_ctx *z)
 {
     if (z)
-        atomic_store_explicit(&z->stop.asked, 1, memory_order_relaxed);
+        atomic_store_explicit(&z->job.stop.asked, 1, memory_order_relaxed);
 }

@@ -224,7 +224,7 @@ void eng_stop_open(zero_ctx *z)
     own();
     listener.contexts++;
     pthread_mutex_unlock(&listener.mutex);
-    z->stop.counted = true;
+    z->job.stop.counted = true;
 }
 
 /** With the mutex: gives the signals back, but for those that the program has taken since. */
@@ -242,7 +242,7 @@ static void stop_listening(void)
 
 void eng_stop_close(zero_ctx *z)
 {
-    if (!z->stop.counted)
+    if (!z->job.stop.counted)
         return;
     pthread_mutex_lock(&listener.mutex);
     listener.contexts--;

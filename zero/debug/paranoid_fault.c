@@ -25,7 +25,7 @@ static struct sigaction before;
  */
 static bool explain(const zero_ctx *z, const void *address, char *line, size_t size)
 {
-    if (z->log.level < ZERO_LOG_ERROR)
+    if (z->config.log.level < ZERO_LOG_ERROR)
         return false;
     if (eng_paranoid_describe(z, address, line, size))
         return true;

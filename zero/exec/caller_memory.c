@@ -52,7 +52,7 @@ static void move_part(void *user, size_t index, int thread)
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     if (move->add)
-        eng_local_sum(move->z->kernels, move->dtype, to, from, count);
+        eng_local_sum(move->z->cpu.kernels, move->dtype, to, from, count);
     else
         memcpy(to, from, count * size);
     if (move->clear)
@@ -63,7 +63,7 @@ static void move_part(void *user, size_t index, int thread)
 static void move_all(struct move *move)
 {
     const size_t tasks = (move->count + TASK_ELEMENTS - 1) / TASK_ELEMENTS;
-    base_pool_run(tasks > 1 ? move->z->pool : NULL, tasks, move_part, move);
+    base_pool_run(tasks > 1 ? move->z->cpu.pool : NULL, tasks, move_part, move);
 }
 
 void eng_borrow_section(zero_ctx *z, size_t section)

@@ -334,7 +334,7 @@ zero_result device_metric_values(zero_ctx *z)
     if (r)
         return r;
     for (int i = 0; i < d->value_count; i++)
-        z->on_step->value(z, d->metrics[i], (double)d->values[i]);
+        z->stepping.hooks->value(z, d->metrics[i], (double)d->values[i]);
     d->value_count = 0;
     return ZERO_OK;
 }

@@ -330,7 +330,7 @@ static void free_memory(zero_ctx *z)
     if (!eng_config_registers(&z->config))
         z->device->ops->free(state->memory);
     else if (gcomm_free(state->memory, z->config.device_transport, z->device->ops, &error))
-        base_logf(&z->log, ZERO_LOG_WARN, "core", "the GPU's memory is not freed: %s",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "core", "the GPU's memory is not freed: %s",
                   error.message);
 }
 

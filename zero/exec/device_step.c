@@ -55,7 +55,7 @@ zero_result device_step_value(zero_ctx *z, int metric, const float *value)
 /** Makes a step's metrics, all of which are here, what a ballot has. */
 static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
 {
-    double *values = z->on_step->metrics(z);
+    double *values = z->stepping.hooks->metrics(z);
     const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
     for (size_t i = 0; i < count; i++)
         values[i] =
@@ -426,9 +426,9 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
     };
     z->device->state->open--;
     enter_metrics(z, metrics);
-    const zero_result r = z->on_step->decided(z, &decision);
+    const zero_result r = z->stepping.hooks->decided(z, &decision);
     if (!r)
-        z->on_step->told(z, decision.lr);
+        z->stepping.hooks->told(z, decision.lr);
     return r;
 }
 
@@ -463,7 +463,7 @@ zero_result device_prove(zero_ctx *z)
     if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
         return device_failed(z, &error, "looking at an update");
     state->unproved = false;
-    return z->on_step->proved(z, first_wrong(z, *wrong), state->newest);
+    return z->stepping.hooks->proved(z, first_wrong(z, *wrong), state->newest);
 }
 
 /* ------------------------------------------------------------------ what the host asks for */
@@ -530,15 +530,15 @@ static zero_result learn_alone(zero_ctx *z)
 
 void device_steps_close(zero_ctx *z)
 {
-    if (!z->committed || z->fatal)
+    if (!z->call.committed || z->fatal)
         return;
     // Other ranks need not close now: they can't be asked.
     const struct device_state *state = z->device->state;
     if (z->config.world == 1 && learn_alone(z))
-        base_logf(&z->log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
                   z->error.message);
     else if (state->open > 0)
-        base_logf(&z->log, ZERO_LOG_WARN, "step",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "step",
                   "what became of the last %d steps is not known: end with zero_step_wait()",
                   state->open);
 }

@@ -56,7 +56,8 @@ enum eng_update_kind {
     ENG_UPDATE_QUEUED,  /**< the update is queued behind the decision, which may leave it out */
 };
 
-/** Whom executors tell what they learn of steps: zero/step sets z->on_step in zero_open(). */
+/** Whom executors tell what they learn of steps: zero/step sets z->stepping.hooks in zero_open().
+ */
 struct eng_step_hooks {
     /** A step is decided: keeps its result, and applies the policy for steps that are not finite.
      * Collective if the decision has metrics. A failure is fatal. */

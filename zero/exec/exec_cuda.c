@@ -95,8 +95,8 @@ static zero_result cuda_grad_flush(zero_ctx *z, zero_unit *ready)
 /** Of a step the host keeps values until its decision is known. */
 static zero_result cuda_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
-    return z->evaluation.active ? device_metric_fetch(z, metric, value)
-                                : device_step_value(z, metric, value);
+    return z->micro.evaluation.active ? device_metric_fetch(z, metric, value)
+                                      : device_step_value(z, metric, value);
 }
 
 const struct eng_exec eng_exec_cuda = {

@@ -102,7 +102,7 @@ static zero_result host_grad_flush(zero_ctx *z, zero_unit *ready)
 
 static zero_result host_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
-    z->on_step->value(z, metric, (double)*value);
+    z->stepping.hooks->value(z, metric, (double)*value);
     return ZERO_OK;
 }
 
@@ -122,7 +122,7 @@ zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_
     if (z->config.nonfinite == ZERO_NONFINITE_SKIP && decision->finite)
         decision->finite = eng_gradient_fits(
             decision->norm, eng_clip(decision->norm, decision->max_norm), eng_norm_most(z));
-    return z->on_step->decided(z, decision);
+    return z->stepping.hooks->decided(z, decision);
 }
 
 zero_result eng_host_update(zero_ctx *z, enum eng_update_kind *kind)
@@ -133,7 +133,7 @@ zero_result eng_host_update(zero_ctx *z, enum eng_update_kind *kind)
 
 zero_result eng_host_step_end(zero_ctx *z)
 {
-    z->on_step->told(z, z->stepping.hyper[0].lr);
+    z->stepping.hooks->told(z, z->stepping.hyper[0].lr);
     return ZERO_OK;
 }
 

@@ -54,8 +54,8 @@ static void measure(zero_ctx *z, const struct eng_contributions *from, size_t co
                     double *squares)
 {
     const size_t most = (size_t)TASK_GRANULES * ENG_GRANULE, tasks = (count + most - 1) / most;
-    struct measure all = {z->kernels, *from, count, tasks, squares};
-    base_pool_run(tasks > ALONE ? z->pool : NULL, tasks, measure_task, &all);
+    struct measure all = {z->cpu.kernels, *from, count, tasks, squares};
+    base_pool_run(tasks > ALONE ? z->cpu.pool : NULL, tasks, measure_task, &all);
 }
 
 void eng_grad_measure(struct eng_section_io *io, const void *gradient)

@@ -179,7 +179,8 @@ static void update_wide(zero_ctx *z, const struct eng_segment *segment)
         eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
     const struct eng_group *group = &z->model.groups[segment->group];
     run.alarm = &alarm;
-    group->optimizer->update(&group->choice, z->kernels, &z->update.scalars[segment->group], &run);
+    group->optimizer->update(&group->choice, z->cpu.kernels, &z->update.scalars[segment->group],
+                             &run);
     if (alarm)
         eng_outcome_look(z, segment->slice, segment->first, segment->count);
 }
@@ -207,8 +208,8 @@ static size_t add_and_update(zero_ctx *z, const struct eng_segment *segment,
     struct eng_fp_state saved;
     eng_fp_enter(&saved);
     run.alarm = &alarm;
-    const size_t done = group->optimizer->update_sum(z->kernels, &z->update.scalars[segment->group],
-                                                     &run, from, squares);
+    const size_t done = group->optimizer->update_sum(
+        z->cpu.kernels, &z->update.scalars[segment->group], &run, from, squares);
     if (alarm)
         eng_outcome_look(z, segment->slice, segment->first, done);
     eng_fp_leave(&saved);
@@ -309,7 +310,7 @@ void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
     struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
     const bool again = eng_adds_again(z, section), kept = !again && !eng_grad_is_sum(z, section);
     z->publication.grads_lent = z->publication.grads_lent || again;
-    base_pool_run(z->pool, count, kept ? update_task : update_again_task, &task);
+    base_pool_run(z->cpu.pool, count, kept ? update_task : update_again_task, &task);
 }
 
 zero_result eng_host_update_section(zero_ctx *z, size_t section)

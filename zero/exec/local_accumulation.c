@@ -66,6 +66,7 @@ void eng_local_add(zero_ctx *z, zero_unit unit)
             continue;
         const size_t at = z->placement.sections[s].grad_offset;
         const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
-        eng_local_sum(z->kernels, z->layout.sections[s].grad_dtype, sums + at, values + at, count);
+        eng_local_sum(z->cpu.kernels, z->layout.sections[s].grad_dtype, sums + at, values + at,
+                      count);
     }
 }

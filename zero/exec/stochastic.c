@@ -41,21 +41,22 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
     run.alarm = &alarm;
     void *weights = eng_best_weights(z, segment->section, first, &size);
     if (!master) {
-        eng_widen(z->kernels, dtype, weights, count, tile.weight);
+        eng_widen(z->cpu.kernels, dtype, weights, count, tile.weight);
         run.weight = tile.weight;
     }
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++) {
-        eng_widen(z->kernels, z->config.moment_dtype, eng_moments(z, k, segment->section, first),
-                  count, tile.moment[k]);
+        eng_widen(z->cpu.kernels, z->config.moment_dtype,
+                  eng_moments(z, k, segment->section, first), count, tile.moment[k]);
         run.moment[k] = tile.moment[k];
     }
-    group->optimizer->update(&group->choice, z->kernels, &z->update.scalars[segment->group], &run);
+    group->optimizer->update(&group->choice, z->cpu.kernels, &z->update.scalars[segment->group],
+                             &run);
     if (!master)
-        eng_round(z->kernels, dtype,
+        eng_round(z->cpu.kernels, dtype,
                   eng_rounding_key(z, segment->slice, FOR_WEIGHT, z->update.prepared), element,
                   count, tile.weight, weights);
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
-        eng_round(z->kernels, z->config.moment_dtype,
+        eng_round(z->cpu.kernels, z->config.moment_dtype,
                   eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->update.prepared),
                   element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
     if (alarm)

@@ -78,12 +78,12 @@ static void look_at_weights(struct looked *at)
     uint16_t halves[ENG_GRANULE];
     size_t size;
     const void *weights = eng_best_weights(z, s, at->first, &size);
-    eng_widen(z->kernels, wide ? ZERO_F32 : dtype, weights, at->count, values);
+    eng_widen(z->cpu.kernels, wide ? ZERO_F32 : dtype, weights, at->count, values);
     note(at, ENG_WRONG_WEIGHT, values, values);
     if (!wide || dtype == ZERO_F32)
         return;
-    eng_narrow(z->kernels, dtype, values, at->count, halves);
-    eng_widen(z->kernels, dtype, halves, at->count, shown);
+    eng_narrow(z->cpu.kernels, dtype, values, at->count, halves);
+    eng_widen(z->cpu.kernels, dtype, halves, at->count, shown);
     note(at, ENG_WRONG_COPY, shown, values);
 }
 
@@ -94,7 +94,7 @@ static void look_at_moments(struct looked *at)
     const int moments = z->model.groups[group].optimizer->moments;
     float values[ENG_GRANULE];
     for (int k = 0; k < moments; k++) {
-        eng_widen(z->kernels, z->config.moment_dtype,
+        eng_widen(z->cpu.kernels, z->config.moment_dtype,
                   eng_moments(z, k, at->slice->section, at->first), at->count, values);
         note(at, ENG_WRONG_MOMENT + (uint32_t)k, values, values);
     }

@@ -41,7 +41,7 @@ static zero_result gpu_open_peers(zero_ctx *z, struct base_error *error)
         .memory = registers ? state->memory : NULL,
         .bytes = registers ? state->offsets[DEVICE_PIECES] : 0,
         .must_register = strcmp(z->config.device_register, "on") == 0,
-        .log = &z->log,
+        .log = &z->config.log,
     };
     return gcomm_open(&state->peers, &config, error);
 }

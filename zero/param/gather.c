@@ -58,7 +58,8 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
 static bool takes_time(const zero_ctx *z, zero_unit unit)
 {
     return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 ||
-           z->exec->gathers_take_time || z->watch.traced || z->config.paranoid || z->model.borrows;
+           z->exec->gathers_take_time || z->job.watch.traced || z->config.paranoid ||
+           z->model.borrows;
 }
 
 static zero_result gather(zero_ctx *z, zero_unit unit)
@@ -123,7 +124,7 @@ zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
 
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
 {
-    if (!z || !z->committed)
+    if (!z || !z->call.committed)
         return NULL;
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
     if (!slice)

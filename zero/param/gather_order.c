@@ -24,7 +24,7 @@ static void link_replay(zero_ctx *z)
 void eng_trace_begin(zero_ctx *z)
 {
     struct eng_traces *traces =
-        z->evaluation.active ? &z->gathers.evaluation_traces : &z->gathers.step_traces;
+        z->micro.evaluation.active ? &z->gathers.evaluation_traces : &z->gathers.step_traces;
     // What was recorded becomes what is replayed, unless the micro-batch gathered nothing.
     if (traces->recording.count > 0) {
         const struct eng_trace last = traces->recording;
@@ -61,7 +61,7 @@ static zero_result grow(zero_ctx *z, struct eng_traces *traces)
     move(&traces->recording, recording);
     move(&traces->replay, replay);
     traces->capacity = capacity;
-    if (z->step >= 2 && !z->evaluation.active)
+    if (z->step >= 2 && !z->micro.evaluation.active)
         z->stats.step_allocations += 2;
     return ZERO_OK;
 }

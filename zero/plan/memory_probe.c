@@ -99,7 +99,7 @@ static const struct eng_param *largest_that_trains(const struct eng_model *model
 /** As update.c and stochastic.c do it. */
 static void update_block(const struct updating *of, struct block *block)
 {
-    const struct eng_kernels *kernels = of->z->kernels;
+    const struct eng_kernels *kernels = of->z->cpu.kernels;
     struct eng_update run = {.count = ELEMENTS,
                              .gradient = block->gradient,
                              .moment = {block->moment[0], block->moment[1]},

@@ -13,7 +13,7 @@
 const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool of_rank)
 {
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         if (strcmp(blob->name, name) == 0 && (blob->scope == ZERO_OF_RANK) == of_rank)
             return blob;
     }
@@ -23,21 +23,21 @@ const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool o
 bool eng_has_rank_blobs(const zero_ctx *z)
 {
     for (size_t i = 0; i < eng_blob_count(z); i++)
-        if (z->blobs->list[i].scope == ZERO_OF_RANK)
+        if (z->saving.blobs->list[i].scope == ZERO_OF_RANK)
             return true;
     return false;
 }
 
 size_t eng_blob_count(const zero_ctx *z)
 {
-    return z->blobs ? z->blobs->count : 0;
+    return z->saving.blobs ? z->saving.blobs->count : 0;
 }
 
 struct base_hash128 eng_blob_hash(const zero_ctx *z)
 {
     struct base_hash128 sum = {0, 0};
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         if (blob->scope == ZERO_GLOBAL)
             sum = base_hash128_add(sum,
                                    ckpt_digest_blob(blob->name, blob->memory, (size_t)blob->bytes));
@@ -49,7 +49,7 @@ uint64_t eng_blob_agreement(const zero_ctx *z, struct base_hash128 global)
 {
     uint64_t hash = base_hash64(&global, sizeof global, 0);
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         hash = base_hash64(blob->name, strlen(blob->name), hash + (uint64_t)blob->scope);
     }
     return hash;
@@ -89,26 +89,26 @@ static zero_result attach(zero_ctx *z, const char *name, void *memory, uint64_t 
     if (r)
         return r;
     // Local, and not on the step path: what fails here is not fatal.
-    if (!z->blobs)
-        z->blobs = base_calloc(1, sizeof *z->blobs);
+    if (!z->saving.blobs)
+        z->saving.blobs = base_calloc(1, sizeof *z->saving.blobs);
     base_error_clear(&z->error);
-    if (!z->blobs)
+    if (!z->saving.blobs)
         return zero_fail(&z->error, ZERO_E_NOMEM, "zero_attach: no memory for %s", name);
     if (memory && eng_point_attach(z, name, bytes))
         return z->error.result;
-    struct eng_blob *blob = place(z->blobs, name);
-    const bool is_new = blob == &z->blobs->list[z->blobs->count];
+    struct eng_blob *blob = place(z->saving.blobs, name);
+    const bool is_new = blob == &z->saving.blobs->list[z->saving.blobs->count];
     if (!memory) {
         if (!is_new)
-            *blob = z->blobs->list[--z->blobs->count];
+            *blob = z->saving.blobs->list[--z->saving.blobs->count];
         return ZERO_OK;
     }
-    if (is_new && z->blobs->count == ENG_MAX_BLOBS)
+    if (is_new && z->saving.blobs->count == ENG_MAX_BLOBS)
         return zero_fail(&z->error, ZERO_E_LIMIT, "zero_attach: %s would be one more than %d", name,
                          ENG_MAX_BLOBS);
     *blob = (struct eng_blob){.memory = memory, .bytes = bytes, .scope = scope};
     memcpy(blob->name, name, strlen(name));
-    z->blobs->count += is_new;
+    z->saving.blobs->count += is_new;
     return ZERO_OK;
 }
 
@@ -118,7 +118,7 @@ zero_result zero_attach(zero_ctx *z, const char *name, void *memory, uint64_t by
     if (!z)
         return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_ANY_PHASE, "zero_attach");
-    if (!r && (r = attach(z, name, memory, bytes, scope)) != ZERO_OK && !z->committed)
+    if (!r && (r = attach(z, name, memory, bytes, scope)) != ZERO_OK && !z->call.committed)
         eng_remember_refusal(z, &z->error);
     return eng_leave(z, r);
 }

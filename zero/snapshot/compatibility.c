@@ -306,7 +306,7 @@ static zero_result match_unexpected(const struct comparison *c)
 static zero_result match_new_blobs(const struct comparison *c, struct eng_match *match)
 {
     for (size_t i = 0; i < eng_blob_count(c->z); i++) {
-        const struct eng_blob *mine = &c->z->blobs->list[i];
+        const struct eng_blob *mine = &c->z->saving.blobs->list[i];
         const bool of_rank = mine->scope == ZERO_OF_RANK;
         bool found = false;
         for (size_t b = 0; b < c->manifest->blob_count; b++)

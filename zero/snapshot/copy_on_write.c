@@ -8,7 +8,7 @@
 uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns)
 {
     const uint64_t ns = base_clock_ns() - began_ns;
-    atomic_fetch_add_explicit(&z->save_status.blocked_ns, ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&z->saving.status.blocked_ns, ns, memory_order_relaxed);
     return ns;
 }
 
@@ -17,14 +17,14 @@ static void hold(zero_ctx *z)
     if (z->store->records->kept || eng_save_phase(z) != SAVE_WRITING)
         return;
     const uint64_t began = base_clock_ns();
-    ckpt_saver_before_change(z->save->saver);
+    ckpt_saver_before_change(z->saving.save->saver);
     eng_save_count_blocked(z, began);
 }
 
 /** How many blocks a save must have read before the tile is given back; 0: none, or it has. */
 static size_t awaited(const zero_ctx *z, size_t tile)
 {
-    const struct eng_save *save = z->save;
+    const struct eng_save *save = z->saving.save;
     if (eng_save_phase(z) != SAVE_WRITING)
         return 0;
     const size_t blocks = z->store->snapshot->blocks_before(z, save->snapshot, tile);
@@ -42,7 +42,7 @@ static uint64_t hold_tile(zero_ctx *z, size_t tile)
     if (blocks == 0)
         return 0;
     const uint64_t began = base_clock_ns();
-    ckpt_saver_wait_for_blocks(z->save->saver, blocks);
+    ckpt_saver_wait_for_blocks(z->saving.save->saver, blocks);
     return eng_save_count_blocked(z, began);
 }
 

@@ -118,7 +118,7 @@ static bool describe_blobs(const zero_ctx *z, struct ckpt_manifest *manifest)
         return false;
     manifest->blob_count = count;
     for (size_t i = 0; i < count; i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         struct ckpt_blob *out = &manifest->blobs[i];
         out->of_rank = blob->scope == ZERO_OF_RANK;
         out->name = base_strdup(blob->name);

@@ -80,13 +80,13 @@ static zero_result open_all(zero_ctx *z, struct load *job)
         return r;
     ckpt_loader_open(&job->loader, &ckpt_store_posix, job->directory, job->step, &error);
     const uint64_t found = error.result != ZERO_NOT_FOUND;
-    r = eng_exchange(z, &found, sizeof found, z->exchange.room.all);
+    r = eng_exchange(z, &found, sizeof found, z->stepping.exchange.room.all);
     if (r)
         return r;
     int without = 0, missing = -1;
     for (int rank = z->config.world - 1; rank >= 0; rank--) {
         uint64_t sees;
-        memcpy(&sees, z->exchange.room.all + (size_t)rank * sizeof sees, sizeof sees);
+        memcpy(&sees, z->stepping.exchange.room.all + (size_t)rank * sizeof sees, sizeof sees);
         if (!sees) {
             without++;
             missing = rank;
@@ -177,7 +177,8 @@ static zero_result check_range(zero_ctx *z, const struct load *job, const struct
         return ZERO_OK;
     for (uint64_t at = 0, n; !r && at < count; at += n) {
         n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
-        eng_widen(z->kernels, stored, job->block + at * eng_dtype_size(stored), (size_t)n, values);
+        eng_widen(z->cpu.kernels, stored, job->block + at * eng_dtype_size(stored), (size_t)n,
+                  values);
         r = eng_values_fit(z, narrow, slice, first + at, n, values,
                            field == 0 ? job->path : "moments", error);
     }
@@ -254,8 +255,8 @@ static zero_result read_converted(zero_ctx *z, struct load *job, size_t tensor,
                              error);
         if (r)
             break;
-        eng_widen(z->kernels, stored, job->block, (size_t)n, values);
-        eng_narrow(z->kernels, mine, values, (size_t)n, eng_state_memory(z, slice, field, at));
+        eng_widen(z->cpu.kernels, stored, job->block, (size_t)n, values);
+        eng_narrow(z->cpu.kernels, mine, values, (size_t)n, eng_state_memory(z, slice, field, at));
     }
     return r;
 }
@@ -438,12 +439,12 @@ static void report(zero_ctx *z, const struct load *job, uint64_t began_ns, zero_
         .seconds = (double)(base_clock_ns() - began_ns) * 1e-9,
     };
     if (job->recovered) {
-        base_logf(&z->log, ZERO_LOG_INFO, "ckpt", "step %" PRIu64 " is the recovery point in %s",
-                  z->step, z->config.nvme_dir);
+        base_logf(&z->config.log, ZERO_LOG_INFO, "ckpt",
+                  "step %" PRIu64 " is the recovery point in %s", z->step, z->config.nvme_dir);
     } else {
         full.saved_world = (int32_t)manifest_of(job)->world;
         full.read_bytes = ckpt_loader_bytes_read(job->loader);
-        base_logf(&z->log, ZERO_LOG_INFO, "ckpt",
+        base_logf(&z->config.log, ZERO_LOG_INFO, "ckpt",
                   "step %" PRIu64 " is loaded from %s, saved by %d ranks", z->step, job->path,
                   full.saved_world);
     }
@@ -529,7 +530,7 @@ static zero_result find_candidates(zero_ctx *z, const char *directory,
                                               &candidates->count, &order, &error) == ZERO_NOT_FOUND)
         base_error_clear(&error);
     if (order.doubts.result)
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt",
                   "zero_resume: it is not certain which checkpoint is the newest: %s",
                   order.doubts.message);
     return eng_agree(z, &error, "zero_resume");
@@ -592,7 +593,8 @@ static zero_result load_newest(zero_ctx *z, struct load *job, struct candidates 
         if (!found)
             return nothing_good(z, job); // which returns the last failure
         if (job->next)
-            base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying %s", z->error.message, job->next);
+            base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt", "%s; trying %s", z->error.message,
+                      job->next);
         r = load_one(z, job);
         if (!is_damage(z, job, r))
             return r;
@@ -636,7 +638,7 @@ static zero_result recover_patiently(zero_ctx *z, struct load *job)
     const struct timespec pause = {.tv_sec = 1};
     zero_result r = eng_point_recover(z, job->call, &job->changed);
     for (int tries = 1; r == ZERO_E_IO && !z->fatal && tries < RECOVER_TRIES; tries++) {
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s; trying again", z->error.message);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt", "%s; trying again", z->error.message);
         if (tries > 1)
             nanosleep(&pause, NULL);
         r = eng_point_recover(z, job->call, &job->changed);

@@ -42,7 +42,7 @@ static size_t blob_bytes(const zero_ctx *z, const char *without)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         if (!without || strcmp(blob->name, without) != 0)
             bytes += sizeof(struct blob_head) + (size_t)blob->bytes;
     }
@@ -100,14 +100,15 @@ static size_t write_record(const zero_ctx *z, unsigned char *record)
         at = append(at, &frozen, sizeof frozen);
     }
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         struct blob_head described = {.bytes = blob->bytes, .of_rank = blob->scope == ZERO_OF_RANK};
         memcpy(described.name, blob->name, sizeof described.name);
         at = append(at, &described, sizeof described);
         at = append(at, blob->memory, (size_t)blob->bytes);
     }
-    const struct tail tail = {TAIL_MAGIC, z->runs.own,
-                              z->runs.count > 0 ? z->runs.loaded[0].id : z->runs.own};
+    const struct tail tail = {TAIL_MAGIC, z->saving.runs.own,
+                              z->saving.runs.count > 0 ? z->saving.runs.loaded[0].id
+                                                       : z->saving.runs.own};
     at = append(at, &tail, sizeof tail);
     return (size_t)(at - record);
 }

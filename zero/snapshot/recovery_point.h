@@ -7,7 +7,7 @@
 
 #include "zero/core/context.h"
 
-/** What a record of the store has beside tiles: z->record. */
+/** What a record of the store has beside tiles: z->saving.record. */
 extern const struct eng_record_content eng_point_content;
 
 /** Whether a blob fits into recovery points. ZERO_E_LIMIT. */

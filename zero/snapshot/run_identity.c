@@ -16,7 +16,7 @@
 zero_result eng_runs_begin(zero_ctx *z)
 {
     struct base_error error = {0};
-    struct ckpt_run_id *own = &z->runs.own;
+    struct ckpt_run_id *own = &z->saving.runs.own;
     if (z->config.rank == 0 && getrandom(own->bytes, sizeof own->bytes, 0) != sizeof own->bytes)
         zero_fail_errno(&error, ZERO_E_IO, errno, "no random number for a run");
     const zero_result r = eng_agree_on_file(z, &error, "zero_commit");
@@ -72,9 +72,9 @@ static struct eng_run *remember(struct eng_runs *runs, const struct ckpt_run_id 
 
 void eng_runs_continue(zero_ctx *z, const struct ckpt_run_id *run)
 {
-    const struct ckpt_run_id before = z->runs.own;
-    remember(&z->runs, &before);
-    z->runs.own = *run;
+    const struct ckpt_run_id before = z->saving.runs.own;
+    remember(&z->saving.runs, &before);
+    z->saving.runs.own = *run;
 }
 
 void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed,
@@ -82,18 +82,18 @@ void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed,
 {
     if (resumed)
         eng_runs_continue(z, run);
-    struct eng_run *loaded = remember(&z->runs, run);
+    struct eng_run *loaded = remember(&z->saving.runs, run);
     loaded->from = (struct eng_folder){0, 0};
     if (directory && z->config.rank == 0)
         loaded->from = folder_of(directory);
     loaded->step = step;
-    z->runs.loads++;
+    z->saving.runs.loads++;
 }
 
 void eng_runs_passed(zero_ctx *z, const char *path)
 {
     if (z->config.rank == 0)
-        add_folder(z->runs.passed, &z->runs.passed_count, folder_of(path));
+        add_folder(z->saving.runs.passed, &z->saving.runs.passed_count, folder_of(path));
 }
 
 static const struct eng_run *find_loaded(const struct eng_runs *runs, const struct ckpt_run_id *run)
@@ -137,8 +137,8 @@ static struct belongings sort_out(const zero_ctx *z, const char *path, bool besi
     const struct eng_folder here = folder_of(path);
     for (size_t i = 0; i < count; i++) {
         const struct ckpt_listed *one = &listed[i];
-        const bool own = one->run_known && ckpt_same_run(&one->run, &z->runs.own);
-        const bool known = own || (one->run_known && find_loaded(&z->runs, &one->run));
+        const bool own = one->run_known && ckpt_same_run(&one->run, &z->saving.runs.own);
+        const bool known = own || (one->run_known && find_loaded(&z->saving.runs, &one->run));
         if (own)
             found.own = one;
         else if (known)
@@ -147,10 +147,10 @@ static struct belongings sort_out(const zero_ctx *z, const char *path, bool besi
             found.other = one;
         else
             found.unknown = one;
-        if (known && is_branch(&z->runs, one, here))
+        if (known && is_branch(&z->saving.runs, one, here))
             found.branch = one;
         if (!known && one->step == z->step &&
-            (one->run_known || beside || !is_passed(&z->runs, path, one->step)))
+            (one->run_known || beside || !is_passed(&z->saving.runs, path, one->step)))
             found.in_the_way = one;
     }
     // Beside a run's checkpoints one that can't be read is nothing that keeps it from saving.
@@ -215,8 +215,8 @@ zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,
     if (r)
         return r > 0 ? zero_fail(error, ZERO_E_IO, "'%.300s' is gone", path) : r;
     const struct belongings found = sort_out(z, path, beside, listed, count);
-    choice->run = found.own || !found.loaded ? z->runs.own : found.loaded->run;
-    choice->loads = z->runs.loads;
+    choice->run = found.own || !found.loaded ? z->saving.runs.own : found.loaded->run;
+    choice->loads = z->saving.runs.loads;
     choice->others = found.other || found.unknown;
     if (found.other && !found.other->run_known && order.doubts.result)
         zero_fail(error, order.doubts.result, "whose checkpoints '%.300s' has is not known: %s",
@@ -229,7 +229,7 @@ zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,
         refuse_step(path, found.in_the_way, error);
     base_free(listed);
     const struct eng_folder here = folder_of(path);
-    if (!error->result && !has_folder(z->runs.saved, z->runs.saved_count, here))
-        add_folder(z->runs.saved, &z->runs.saved_count, here);
+    if (!error->result && !has_folder(z->saving.runs.saved, z->saving.runs.saved_count, here))
+        add_folder(z->saving.runs.saved, &z->saving.runs.saved_count, here);
     return error->result;
 }

@@ -42,7 +42,7 @@ struct eng_save {
 
 static inline enum eng_save_phase eng_save_phase(const zero_ctx *z)
 {
-    return (enum eng_save_phase)atomic_load_explicit(&z->save_status.phase, memory_order_acquire);
+    return (enum eng_save_phase)atomic_load_explicit(&z->saving.status.phase, memory_order_acquire);
 }
 
 /** The program was held up by a save since then; for how many ns. */

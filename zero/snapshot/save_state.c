@@ -42,8 +42,8 @@ static bool under_way(const zero_ctx *z)
 static void enter_phase(zero_ctx *z, enum eng_save_phase phase)
 {
     if (phase == SAVE_COMPLETE || phase == SAVE_FAILED)
-        atomic_store_explicit(&z->save_status.ended_ns, base_clock_ns(), memory_order_relaxed);
-    atomic_store_explicit(&z->save_status.phase, phase, memory_order_release);
+        atomic_store_explicit(&z->saving.status.ended_ns, base_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&z->saving.status.phase, phase, memory_order_release);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -52,7 +52,7 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
                 size_t count, const void *elements)
 {
     const zero_ctx *z = user;
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
     struct base_hash128 sum = {0}, *sums = save->digest.sums;
     eng_digest_add(z, slice, field, first, count, elements, &sum);
@@ -66,7 +66,7 @@ static zero_result fetch(void *user, const struct ckpt_source *source, int field
                          size_t count, const void **elements, struct base_error *error)
 {
     zero_ctx *z = user;
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
     return z->store->snapshot->read(z, save->snapshot, source, slice, field, first, count, elements,
                                     error);
@@ -77,29 +77,30 @@ static zero_result copy(void *user, const struct ckpt_source *source, int field,
                         size_t count, void *to, struct base_error *error)
 {
     const zero_ctx *z = user;
-    return z->store->snapshot->copy(z, z->save->snapshot, source, field, first, count, to, error);
+    return z->store->snapshot->copy(z, z->saving.save->snapshot, source, field, first, count, to,
+                                    error);
 }
 
 static struct ckpt_saver_config saver_config(zero_ctx *z)
 {
     return (struct ckpt_saver_config){
         .store = &ckpt_store_posix,
-        .level = z->save->level,
-        .budget = z->store->records->kept ? 0 : z->save->room_bytes,
-        .sources = z->save->sources.list,
+        .level = z->saving.save->level,
+        .budget = z->store->records->kept ? 0 : z->saving.save->room_bytes,
+        .sources = z->saving.save->sources.list,
         .load = eng_save_load(z, z->config.rank),
         .seen = see,
         .seen_user = z,
         .fetch = z->store->snapshot->read ? fetch : NULL,
         .copy = z->store->snapshot->copy ? copy : NULL,
         .fetch_user = z,
-        .progress = &z->save_status.done_bytes,
+        .progress = &z->saving.status.done_bytes,
     };
 }
 
 static void drop_saver(const zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     z->store->snapshot->leave_room(z, save->snapshot);
     ckpt_saver_destroy(save->saver);
     save->saver = NULL;
@@ -108,13 +109,13 @@ static void drop_saver(const zero_ctx *z)
 /** A saver with room for the blobs there are. */
 static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const struct ckpt_saver_config config = saver_config(z);
     if (save->saver && save->blob_bytes >= config.load.blob_bytes)
         return ZERO_OK;
     drop_saver(z);
     save->blob_bytes = config.load.blob_bytes;
-    atomic_store_explicit(&z->save_status.state_bytes, config.load.bytes, memory_order_relaxed);
+    atomic_store_explicit(&z->saving.status.state_bytes, config.load.bytes, memory_order_relaxed);
     const zero_result r = ckpt_saver_create(&save->saver, &config, error);
     if (r)
         return r;
@@ -127,7 +128,7 @@ static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
 static zero_result make(zero_ctx *z, struct base_error *error)
 {
     struct eng_save *save = base_calloc(1, sizeof *save);
-    z->save = save;
+    z->saving.save = save;
     z->update.guard = &eng_save_guard;
     if (save) {
         pthread_mutex_init(&save->summing, NULL);
@@ -148,7 +149,7 @@ static zero_result make(zero_ctx *z, struct base_error *error)
 /** Gives up a save that is under way, and frees what all of them use. */
 static void release(zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     if (!save)
         return;
     drop_saver(z);
@@ -163,7 +164,7 @@ static void release(zero_ctx *z)
     pthread_mutex_destroy(&save->summing);
     base_free(save->all);
     base_free(save);
-    z->save = NULL;
+    z->saving.save = NULL;
     z->update.guard = NULL;
 }
 
@@ -171,7 +172,7 @@ static void release(zero_ctx *z)
 static void tell_room(const zero_ctx *z, struct base_error *error)
 {
     const struct base_error short_of = *error;
-    const size_t room = z->save && !z->store->records->kept ? z->save->room_bytes : 0;
+    const size_t room = z->saving.save && !z->store->records->kept ? z->saving.save->room_bytes : 0;
     const uint64_t state = eng_save_load(z, z->config.rank).bytes;
     char size[32];
     if (short_of.result != ZERO_E_NOMEM || room == 0)
@@ -187,20 +188,20 @@ static void tell_room(const zero_ctx *z, struct base_error *error)
 static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
 {
     struct base_error error = {0};
-    if (z->save)
+    if (z->saving.save)
         drop_saver(z);
     else
         make(z, &error);
-    if (z->save) {
-        z->save->level = plan->level;
-        z->save->room_bytes = plan->room_bytes;
+    if (z->saving.save) {
+        z->saving.save->level = plan->level;
+        z->saving.save->room_bytes = plan->room_bytes;
     }
     z->memory.planner->check(z, &error);
     tell_room(z, &error);
     const zero_result r = eng_agree(z, &error, "zero_save");
     if (r)
         return r;
-    if (!z->store->snapshot->open(z, z->save->snapshot, &error))
+    if (!z->store->snapshot->open(z, z->saving.save->snapshot, &error))
         prepare_saver(z, &error);
     tell_room(z, &error);
     return z->memory.planner->renew(z, "zero_save", &error);
@@ -210,7 +211,7 @@ static zero_result prepare_anew(zero_ctx *z, const struct plan *plan)
 static zero_result prepare(zero_ctx *z, const struct plan *plan)
 {
     struct base_error error = {0};
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const bool first = !save;
     zero_result r;
     if (save && save->saver && save->level == plan->level && save->room_bytes == plan->room_bytes) {
@@ -230,7 +231,7 @@ static zero_result prepare(zero_ctx *z, const struct plan *plan)
 size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs)
 {
     const struct ckpt_saver_load load = eng_save_load(z, rank);
-    const struct eng_save *save = z->save;
+    const struct eng_save *save = z->saving.save;
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
     const size_t room = z->store->records->kept ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
@@ -247,7 +248,7 @@ static uint64_t save_word(const zero_ctx *z)
 {
     if (!under_way(z))
         return READY;
-    switch (ckpt_saver_state(z->save->saver)) {
+    switch (ckpt_saver_state(z->saving.save->saver)) {
     case CKPT_SAVE_WRITING:
     case CKPT_SAVE_RUNNING:
         return BUSY;
@@ -274,7 +275,7 @@ static uint64_t word_of(const void *words, size_t stride, int rank)
 /** All ranks hear of a failure that some rank has found; `mine` has this rank's, or none. */
 static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const zero_result r = eng_agree_on_file(z, mine, "zero_save");
     if (z->fatal)
         return z->fatal;
@@ -286,7 +287,7 @@ static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
         ckpt_cancel(save->directory);
     enter_phase(z, SAVE_FAILED);
     if (!save->returned)
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt", "%s", save->error.message);
     return ZERO_OK;
 }
 
@@ -312,7 +313,7 @@ static zero_result commit(void *user, struct base_error *error)
 /** Rank 0: what the manifest says of each shard and tensor. */
 static void complete_manifest(zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     struct ckpt_manifest *manifest = &save->manifest;
     for (size_t r = 0; r < manifest->world; r++) {
         struct ckpt_shard_entry *shard = &manifest->shards[r];
@@ -331,7 +332,7 @@ static void complete_manifest(zero_ctx *z)
 /** Every rank has come to an end. */
 static zero_result all_written(zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
     static const struct base_error none;
     zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
@@ -349,11 +350,11 @@ static zero_result all_written(zero_ctx *z)
     uint64_t bytes = 0;
     for (int rank = 0; rank < z->config.world; rank++)
         bytes += save->all[rank].bytes;
-    atomic_store_explicit(&z->save_status.file_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&z->saving.status.file_bytes, bytes, memory_order_relaxed);
     for (int i = 0; i < 2; i++) {
         uint64_t half;
         memcpy(&half, save->fingerprint + i * 8, sizeof half);
-        atomic_store_explicit(&z->save_status.fingerprint[i], half, memory_order_relaxed);
+        atomic_store_explicit(&z->saving.status.fingerprint[i], half, memory_order_relaxed);
     }
     enter_phase(z, SAVE_COMMITTING);
     if (z->config.rank == 0) {
@@ -366,18 +367,18 @@ static zero_result all_written(zero_ctx *z)
 /** Rank 0 has committed, or failed to. */
 static zero_result all_committed(zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     const bool broken = ckpt_saver_state(save->saver) == CKPT_SAVE_FAILED;
     static const struct base_error none;
     const zero_result r = fail_save(z, broken ? ckpt_saver_error(save->saver) : &none);
     if (r || eng_save_phase(z) == SAVE_FAILED)
         return r;
     if (save->pruning.result)
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "%s", save->pruning.message);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt", "%s", save->pruning.message);
     enter_phase(z, SAVE_COMPLETE);
-    base_logf(&z->log, ZERO_LOG_INFO, "ckpt", "step %llu is saved in %s, %llu bytes",
+    base_logf(&z->config.log, ZERO_LOG_INFO, "ckpt", "step %llu is saved in %s, %llu bytes",
               (unsigned long long)save->moment.step, save->path,
-              (unsigned long long)atomic_load(&z->save_status.file_bytes));
+              (unsigned long long)atomic_load(&z->saving.status.file_bytes));
     return ZERO_OK;
 }
 
@@ -406,15 +407,15 @@ const struct eng_exchange_part eng_save_part = {
 
 zero_result eng_save_finish(zero_ctx *z)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     while (under_way(z)) {
         const uint64_t began = base_clock_ns();
         ckpt_saver_wait(save->saver);
         const uint64_t word = save_word(z);
-        zero_result r = eng_exchange(z, &word, sizeof word, z->exchange.room.all);
+        zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.exchange.room.all);
         eng_save_count_blocked(z, began);
         if (!r)
-            r = advance(z, z->exchange.room.all, sizeof word);
+            r = advance(z, z->stepping.exchange.room.all, sizeof word);
         if (r)
             return r;
     }
@@ -432,9 +433,10 @@ void eng_save_close(zero_ctx *z)
     }
     // After an error, and in the middle of a step, nobody waits for the others.
     if (under_way(z))
-        base_logf(&z->log, ZERO_LOG_WARN, "ckpt", "the save of step %llu in %s is given up%s%s",
-                  (unsigned long long)z->save->moment.step, z->save->path, told ? "" : ": ",
-                  told ? "" : z->error.message);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "ckpt",
+                  "the save of step %llu in %s is given up%s%s",
+                  (unsigned long long)z->saving.save->moment.step, z->saving.save->path,
+                  told ? "" : ": ", told ? "" : z->error.message);
     release(z);
 }
 
@@ -494,7 +496,7 @@ static zero_result name_difference(zero_ctx *z, const char *directory,
         r = eng_same(z, eng_blob_agreement(z, (struct base_hash128){0}),
                      "what is attached (names and scopes) at zero_save");
     for (size_t i = 0; !r && i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         char what[128];
         if (blob->scope != ZERO_GLOBAL)
             continue;
@@ -511,10 +513,10 @@ static zero_result check_arguments(zero_ctx *z, const char *directory,
                                    const zero_save_options *options, struct base_hash128 blobs)
 {
     const uint64_t mine = hash_arguments(z, directory, options, blobs);
-    zero_result r = eng_exchange(z, &mine, sizeof mine, z->exchange.room.all);
+    zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.exchange.room.all);
     for (int rank = 1; !r && rank < z->config.world; rank++)
-        if (word_of(z->exchange.room.all, sizeof mine, rank) !=
-            word_of(z->exchange.room.all, sizeof mine, 0)) {
+        if (word_of(z->stepping.exchange.room.all, sizeof mine, rank) !=
+            word_of(z->stepping.exchange.room.all, sizeof mine, 0)) {
             r = name_difference(z, directory, options);
             return r ? r : eng_same(z, mine, "the arguments of zero_save");
         }
@@ -532,7 +534,7 @@ static void leave_directory(struct eng_save *save)
 static zero_result take_directory(zero_ctx *z, const char *path, bool beside,
                                   struct base_error *error)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     if (save->directory &&
         (strcmp(save->path, path) != 0 || !ckpt_directory_is_held(save->directory)))
         leave_directory(save);
@@ -540,7 +542,7 @@ static zero_result take_directory(zero_ctx *z, const char *path, bool beside,
     if (!known && ckpt_directory_open(&save->directory, &ckpt_store_posix, path,
                                       (uint32_t)z->config.world, error))
         return error->result;
-    if (known && !save->choice.others && save->choice.loads == z->runs.loads)
+    if (known && !save->choice.others && save->choice.loads == z->saving.runs.loads)
         return ZERO_OK;
     const zero_result r = eng_runs_decide(z, path, beside, &save->choice, error);
     if (r)
@@ -552,7 +554,7 @@ static zero_result take_directory(zero_ctx *z, const char *path, bool beside,
 static zero_result begin_directory(zero_ctx *z, const char *path, bool beside,
                                    struct base_error *error)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     zero_result r = take_directory(z, path, beside, error);
     if (!r)
         r = ckpt_begin(save->directory, z->step, error);
@@ -570,12 +572,12 @@ static zero_result random_id(uint8_t id[16], struct base_error *error)
 /** Starts this rank's saver. */
 static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *error)
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     struct ckpt_blob_source blobs[ENG_MAX_BLOBS];
     size_t count = 0;
     memset(save->mine.blob, 0, sizeof save->mine.blob);
     for (size_t i = 0; i < eng_blob_count(z); i++) {
-        const struct eng_blob *blob = &z->blobs->list[i];
+        const struct eng_blob *blob = &z->saving.blobs->list[i];
         save->mine.blob[i] = blob->bytes;
         if (blob->scope == ZERO_OF_RANK || z->config.rank == 0)
             blobs[count++] = (struct ckpt_blob_source){
@@ -617,11 +619,11 @@ struct naming {
 /** From the first save beside a run's checkpoints on the context goes on with that run. */
 static void name(zero_ctx *z, const struct naming *naming)
 {
-    struct ckpt_manifest *manifest = &z->save->manifest;
+    struct ckpt_manifest *manifest = &z->saving.save->manifest;
     memcpy(manifest->id, naming->id, sizeof manifest->id);
     manifest->run = naming->run;
     manifest->run_told = true;
-    if (!ckpt_same_run(&z->runs.own, &naming->run))
+    if (!ckpt_same_run(&z->saving.runs.own, &naming->run))
         eng_runs_continue(z, &naming->run);
 }
 
@@ -629,10 +631,10 @@ static void name(zero_ctx *z, const struct naming *naming)
 static zero_result begin(zero_ctx *z, const char *directory, const struct plan *plan,
                          uint8_t id[16])
 {
-    struct eng_save *save = z->save;
+    struct eng_save *save = z->saving.save;
     struct base_error error = {0};
     char path[CKPT_MAX_PATH];
-    struct naming naming = {.run = z->runs.own};
+    struct naming naming = {.run = z->saving.runs.own};
     base_absolute_path(directory, path, sizeof path, &error);
     if (z->config.rank == 0 && !error.result &&
         !begin_directory(z, path, plan->beside_other_runs, &error) && !random_id(naming.id, &error))
@@ -670,10 +672,10 @@ static zero_result begin_writing(zero_ctx *z, const char *directory, const struc
     }
     if (!r)
         return ZERO_OK;
-    z->save->shared = false;
-    ckpt_saver_cancel(z->save->saver);
-    if (z->save->directory)
-        ckpt_cancel(z->save->directory);
+    z->saving.save->shared = false;
+    ckpt_saver_cancel(z->saving.save->saver);
+    if (z->saving.save->directory)
+        ckpt_cancel(z->saving.save->directory);
     return r;
 }
 
@@ -681,7 +683,7 @@ static zero_result begin_writing(zero_ctx *z, const char *directory, const struc
  * change, too. */
 static void tell_begun(zero_ctx *z, uint64_t began_ns)
 {
-    struct eng_save_status *status = &z->save_status;
+    struct eng_save_status *status = &z->saving.status;
     const uint64_t blocked_ns = base_clock_ns() - began_ns;
     atomic_fetch_add_explicit(&status->changes, 1, memory_order_relaxed);
     atomic_store_explicit(&status->step, z->step, memory_order_release);
@@ -707,7 +709,7 @@ static zero_result save(zero_ctx *z, const char *directory, const zero_save_opti
         r = prepare(z, &plan);
     if (r)
         return r;
-    eng_moment_take(z, blobs, &z->save->moment);
+    eng_moment_take(z, blobs, &z->saving.save->moment);
     r = begin_writing(z, directory, &plan);
     if (!r)
         tell_begun(z, began);
@@ -729,14 +731,14 @@ zero_result zero_save(zero_ctx *z, const char *directory, const zero_save_option
 static zero_result wait_for_save(zero_ctx *z)
 {
     zero_result r = eng_outside(z, "zero_save_wait");
-    if (!r && z->save) {
-        z->save->returned = true;
+    if (!r && z->saving.save) {
+        z->saving.save->returned = true;
         r = eng_save_finish(z);
-        z->save->returned = false;
+        z->saving.save->returned = false;
     }
     if (r || eng_save_phase(z) != SAVE_FAILED)
         return r;
-    z->error = z->save->error;
+    z->error = z->saving.save->error;
     return z->error.result;
 }
 
@@ -792,7 +794,7 @@ zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info)
 {
     if (!z || !info || info->struct_size < sizeof info->struct_size)
         return ZERO_E_INVALID;
-    const struct eng_save_status *status = &z->save_status;
+    const struct eng_save_status *status = &z->saving.status;
     zero_save_info full;
     uint64_t changes;
     do {

@@ -34,7 +34,7 @@ struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
             load.bytes += run.count * eng_dtype_size(eng_state_dtype(z, slice->param, f));
     }
     for (size_t i = 0; i < eng_blob_count(z); i++)
-        load.blob_bytes += (size_t)z->blobs->list[i].bytes;
+        load.blob_bytes += (size_t)z->saving.blobs->list[i].bytes;
     return load;
 }
 

@@ -19,8 +19,8 @@
 
 void eng_evaluation_free(zero_ctx *z)
 {
-    base_free(z->evaluation.mine);
-    base_free(z->evaluation.all);
+    base_free(z->micro.evaluation.mine);
+    base_free(z->micro.evaluation.all);
 }
 
 /** The first rank whose number at the start of its bytes differs from that of rank 0, and both
@@ -48,12 +48,13 @@ struct opening {
 static void hear_opening(zero_ctx *z)
 {
     bool stop = false;
-    z->evaluation.listens = false;
+    z->micro.evaluation.listens = false;
     for (int rank = 0; rank < z->config.world; rank++) {
         struct opening opening;
-        memcpy(&opening, z->exchange.room.all + (size_t)rank * sizeof opening, sizeof opening);
+        memcpy(&opening, z->stepping.exchange.room.all + (size_t)rank * sizeof opening,
+               sizeof opening);
         stop = stop || opening.stop;
-        z->evaluation.listens = z->evaluation.listens || opening.listens;
+        z->micro.evaluation.listens = z->micro.evaluation.listens || opening.listens;
     }
     if (stop)
         eng_stop_agree(z);
@@ -65,10 +66,10 @@ static zero_result open_together(zero_ctx *z, int32_t count)
     const struct opening mine = {
         .count = (uint64_t)count, .stop = eng_stop_asked(z), .listens = eng_stop_listens(z)};
     uint64_t values[2];
-    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->exchange.room.all);
+    const zero_result r = eng_exchange(z, &mine, sizeof mine, z->stepping.exchange.room.all);
     if (r)
         return r;
-    const int other = first_other(z, z->exchange.room.all, sizeof mine, values);
+    const int other = first_other(z, z->stepping.exchange.room.all, sizeof mine, values);
     if (other)
         return eng_fail_agreed(z, ZERO_E_DIVERGED,
                                "ranks 0 and %d begin evaluations of %llu and %llu micro-batches",
@@ -81,11 +82,11 @@ static zero_result open_together(zero_ctx *z, int32_t count)
 static zero_result on_any(zero_ctx *z, bool mine, bool *any)
 {
     const uint32_t word = mine;
-    const zero_result r = eng_exchange(z, &word, sizeof word, z->exchange.room.all);
+    const zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.exchange.room.all);
     *any = false;
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         uint32_t other;
-        memcpy(&other, z->exchange.room.all + (size_t)rank * sizeof other, sizeof other);
+        memcpy(&other, z->stepping.exchange.room.all + (size_t)rank * sizeof other, sizeof other);
         *any = *any || other;
     }
     return r;
@@ -95,7 +96,7 @@ zero_result eng_evaluation_listen(zero_ctx *z)
 {
     bool stop;
     // What all ranks know need not be asked for again.
-    if (!z->evaluation.listens || eng_stop_agreed(z))
+    if (!z->micro.evaluation.listens || eng_stop_agreed(z))
         return ZERO_OK;
     const zero_result r = on_any(z, eng_stop_asked(z), &stop);
     if (!r && stop)
@@ -107,7 +108,7 @@ zero_result eng_evaluation_listen(zero_ctx *z)
  * none changes anything. */
 static zero_result make_room(zero_ctx *z, int count)
 {
-    struct eng_evaluation *evaluation = &z->evaluation;
+    struct eng_evaluation *evaluation = &z->micro.evaluation;
     const int before = evaluation->room;
     if (count <= before)
         return ZERO_OK;
@@ -144,9 +145,9 @@ static zero_result begin(zero_ctx *z, int32_t count)
         r = make_room(z, each);
     if (r)
         return r;
-    z->evaluation.active = true;
-    z->evaluation.total = count;
-    z->evaluation.count = each;
+    z->micro.evaluation.active = true;
+    z->micro.evaluation.total = count;
+    z->micro.evaluation.count = each;
     eng_watch_evaluation_begin(z);
     return ZERO_OK;
 }
@@ -154,7 +155,7 @@ static zero_result begin(zero_ctx *z, int32_t count)
 /** Means of every rank's metrics. */
 static zero_result average(zero_ctx *z)
 {
-    const struct eng_evaluation *evaluation = &z->evaluation;
+    const struct eng_evaluation *evaluation = &z->micro.evaluation;
     const uint64_t hash = eng_metric_hash(z, 0);
     const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->micro.metrics.count);
     uint64_t values[2];
@@ -174,7 +175,7 @@ static zero_result average(zero_ctx *z)
  * rank has means. */
 static zero_result leave(zero_ctx *z, bool *left)
 {
-    const bool last = z->micro.index == z->evaluation.count - 1;
+    const bool last = z->micro.index == z->micro.evaluation.count - 1;
     const int given = z->micro.metric_next;
     // What is missing of the micro-batch under way is not wanted.
     z->micro.metric_next = z->micro.metrics.count;
@@ -186,14 +187,14 @@ static zero_result leave(zero_ctx *z, bool *left)
 static zero_result end(zero_ctx *z)
 {
     bool left = false;
-    if (!z->evaluation.active)
+    if (!z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_eval_end without zero_eval_begin");
     zero_result r = ZERO_OK;
     if (eng_stop_agreed(z))
         r = leave(z, &left);
-    else if (z->micro.index != z->evaluation.count - 1)
+    else if (z->micro.index != z->micro.evaluation.count - 1)
         r = eng_fail(z, ZERO_E_STATE, "zero_eval_end after %d of %d micro-batches",
-                     z->micro.index + 1, z->evaluation.count);
+                     z->micro.index + 1, z->micro.evaluation.count);
     else
         r = eng_micro_check(z, "zero_eval_end");
     if (!r && !left)
@@ -205,7 +206,7 @@ static zero_result end(zero_ctx *z)
     if (!left)
         eng_metric_evaluation_line(z);
     eng_watch_evaluation_end(z);
-    z->evaluation.active = false;
+    z->micro.evaluation.active = false;
     z->micro.index = -1;
     return left ? ZERO_AGAIN : ZERO_OK;
 }

@@ -47,7 +47,7 @@ static zero_result check_window(zero_ctx *z)
     if (eng_fused(z))
         return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward: step %llu is a fused step already",
                         (unsigned long long)z->step + 1);
-    if (z->evaluation.active)
+    if (z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward inside an evaluation");
     if (z->config.verify_micro)
         return eng_fail(

@@ -92,10 +92,11 @@ static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purpose purpose)
 {
     struct eng_unit *u = &z->units[unit];
-    if (z->micro.index < 0 || z->evaluation.active)
+    if (z->micro.index < 0 || z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) opened %s", unit, u->name,
-                        z->evaluation.active ? "in an evaluation"
-                                             : "outside a micro-batch: zero_micro_begin() is due");
+                        z->micro.evaluation.active
+                            ? "in an evaluation"
+                            : "outside a micro-batch: zero_micro_begin() is due");
     if (z->placement.grads.class_of_unit[unit] < 0)
         return eng_fail(z, ZERO_E_STATE,
                         "unit %d (%s) has no gradient: each of its tensors was registered frozen",
@@ -146,7 +147,7 @@ static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributi
     for (size_t done = 0; done < count;) {
         const size_t left = count - done;
         const size_t n = left < AT_ONCE * ENG_GRANULE ? left : AT_ONCE * ENG_GRANULE;
-        z->kernels->sum_squares(n, &from, squares);
+        z->cpu.kernels->sum_squares(n, &from, squares);
         for (size_t i = 0; i * ENG_GRANULE < n; i++, done += ENG_GRANULE) {
             if (finite_only && !isfinite(squares[i]))
                 return done;
@@ -198,8 +199,8 @@ static void round_gradient(zero_ctx *z, size_t s, size_t grad_bytes)
     const struct eng_section_place *place = &z->placement.sections[s];
     unsigned char *slot = z->memory.grads + grad_bytes;
     if (place->comm_dtype != section->grad_dtype)
-        eng_convert(z->kernels, section->grad_dtype, slot + place->grad_offset, place->comm_dtype,
-                    slot + place->comm_offset, section->granules * ENG_GRANULE);
+        eng_convert(z->cpu.kernels, section->grad_dtype, slot + place->grad_offset,
+                    place->comm_dtype, slot + place->comm_offset, section->granules * ENG_GRANULE);
 }
 
 static zero_result start_reduction(zero_ctx *z, size_t s, size_t grad_bytes)
@@ -406,7 +407,7 @@ zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream)
 
 void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
 {
-    if (!z || !z->committed)
+    if (!z || !z->call.committed)
         return NULL;
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
     if (!slice)

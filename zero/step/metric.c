@@ -69,9 +69,9 @@ static zero_result name_metric(zero_ctx *z, const char *name)
 void eng_metric_set(const zero_ctx *z, int metric, double value)
 {
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
-    double *values = z->evaluation.active ? eng_evaluation_metrics(z) : z->micro.values;
+    double *values = z->micro.evaluation.active ? eng_evaluation_metrics(z) : z->micro.values;
     values[metric * eng_micro_count(z) + z->micro.index] = value;
-    if (!z->evaluation.active)
+    if (!z->micro.evaluation.active)
         z->exec->metric_set(z, metric, value);
 }
 
@@ -245,7 +245,8 @@ static void end_line(zero_ctx *z, struct base_text *line)
     struct base_error error = {0};
     if (write_line(z->config.metrics_fd, line->bytes, line->used, &error)) {
         // Training goes on without its metrics, but not without a word.
-        base_logf(&z->log, ZERO_LOG_WARN, "core", "%s; no more metrics are written", error.message);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "core", "%s; no more metrics are written",
+                  error.message);
         z->config.metrics_fd = -1;
     }
 }
@@ -273,6 +274,6 @@ void eng_metric_evaluation_line(zero_ctx *z)
     char bytes[2048];
     struct base_text line = {bytes, sizeof bytes, 0};
     begin_line(z, z->step, &line);
-    add_number(&line, keys[EVAL], z->evaluation.total);
+    add_number(&line, keys[EVAL], z->micro.evaluation.total);
     end_line(z, &line);
 }

@@ -42,7 +42,8 @@ zero_result eng_micro_check(zero_ctx *z, const char *call)
         if (unit->holds > 0)
             return eng_fail(z, ZERO_E_STATE, "%s: unit %zu (%s) is gathered: zero_release() is due",
                             call, u, unit->name);
-        if (z->micro.index >= 0 && !z->evaluation.active && unit->trains && !unit->grad_handed)
+        if (z->micro.index >= 0 && !z->micro.evaluation.active && unit->trains &&
+            !unit->grad_handed)
             return eng_fail(z, ZERO_E_STATE,
                             "%s: no gradient of unit %zu (%s) was handed over in micro-batch %d: "
                             "zero_grad_done(), or zero_grad_none(), is due",
@@ -74,7 +75,7 @@ zero_result eng_between_steps(zero_ctx *z, const char *call)
 static zero_result start_over(zero_ctx *z)
 {
     z->micro.metrics.count = 0;
-    if (z->evaluation.active)
+    if (z->micro.evaluation.active)
         return ZERO_OK;
     base_exact_sum_init(&z->gradients.squares);
     z->gradients.squares_overflow = false;
@@ -88,7 +89,7 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
         return eng_fail(z, ZERO_E_STATE, "micro-batch %d begun, but %d of %d were begun so far", i,
                         z->micro.index + 1, eng_micro_count(z));
     zero_result r = eng_micro_check(z, "zero_micro_begin");
-    if (!r && z->evaluation.active && i > 0)
+    if (!r && z->micro.evaluation.active && i > 0)
         r = eng_evaluation_listen(z);
     if (r)
         return r;

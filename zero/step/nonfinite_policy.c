@@ -109,11 +109,11 @@ zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
                                "step %llu, with the loss scale at loss_scale_min=%g: %s", step,
                                before, text);
     if (z->stepping.scale.value != before)
-        base_logf(&z->log, ZERO_LOG_WARN, "core",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "core",
                   "step %llu is skipped, the loss scale goes from %g to %g: %s", step, before,
                   z->stepping.scale.value, text);
     else
-        base_logf(&z->log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s", step, text);
+        base_logf(&z->config.log, ZERO_LOG_WARN, "core", "step %llu is skipped: %s", step, text);
     return ZERO_OK;
 }
 
@@ -121,13 +121,14 @@ void eng_policy_clean(zero_ctx *z)
 {
     const double before = z->stepping.scale.value;
     if (eng_scale_clean(&z->stepping.scale))
-        base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu: the loss scale goes from %g to %g",
+        base_logf(&z->config.log, ZERO_LOG_INFO, "core",
+                  "step %llu: the loss scale goes from %g to %g",
                   (unsigned long long)z->stepping.result.step, before, z->stepping.scale.value);
 }
 
 double zero_loss_scale(const zero_ctx *z)
 {
-    if (z && z->committed && z->stepping.scale.dynamic)
+    if (z && z->call.committed && z->stepping.scale.dynamic)
         z->exec->look(z, true);
-    return z && z->committed ? z->stepping.scale.value : 1.0;
+    return z && z->call.committed ? z->stepping.scale.value : 1.0;
 }

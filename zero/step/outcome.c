@@ -71,10 +71,11 @@ void eng_outcome_begin(zero_ctx *z, double gradient)
 static zero_result share(zero_ctx *z, struct eng_wrong *first)
 {
     const struct eng_wrong own = *first;
-    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->exchange.room.all);
+    const zero_result r = coll_exchange(z->comm, &own, sizeof own, z->stepping.exchange.room.all);
     for (int rank = 0; !r && rank < z->config.world; rank++) {
         struct eng_wrong theirs;
-        memcpy(&theirs, z->exchange.room.all + (size_t)rank * sizeof theirs, sizeof theirs);
+        memcpy(&theirs, z->stepping.exchange.room.all + (size_t)rank * sizeof theirs,
+               sizeof theirs);
         eng_wrong_min(first, &theirs);
     }
     return r ? eng_comm_failed(z, r) : ZERO_OK;

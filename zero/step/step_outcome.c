@@ -221,7 +221,7 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
                               struct eng_wrong *wrong)
 {
     const struct findings mine = {.bad = *bad, .wrong = *wrong};
-    const struct eng_exchange_room *room = &z->exchange.room;
+    const struct eng_exchange_room *room = &z->stepping.exchange.room;
     const size_t values = eng_metric_bytes(z, metrics->count), stride = sizeof mine + values;
     _Static_assert(sizeof mine <= sizeof(struct sums), "there is room for it");
     memcpy(room->mine, &mine, sizeof mine);

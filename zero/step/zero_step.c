@@ -20,7 +20,7 @@
 
 static zero_result check_state(zero_ctx *z, const char *call)
 {
-    if (z->evaluation.active)
+    if (z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "%s inside an evaluation", call);
     if (z->micro.index != eng_micro_count(z) - 1)
         return eng_fail(z, ZERO_E_STATE, "%s after %d of %d micro-batches", call,
@@ -109,7 +109,7 @@ static const struct eng_step_hooks hooks = {
 
 void eng_step_open(zero_ctx *z)
 {
-    z->on_step = &hooks;
+    z->stepping.hooks = &hooks;
     eng_outcome_open(&z->stepping.outcome);
 }
 
@@ -208,7 +208,7 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
 {
     if (!z || !info || info->struct_size < sizeof info->struct_size)
         return ZERO_E_INVALID;
-    if (z->committed)
+    if (z->call.committed)
         z->exec->look(z, false);
     if (!z->stepping.stepped)
         return z->step > 0 ? ZERO_AGAIN : ZERO_E_STATE;
@@ -261,7 +261,7 @@ static zero_result skip_step(zero_ctx *z)
         r = z->store->records->record(z);
     if (r)
         return r;
-    base_logf(&z->log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
+    base_logf(&z->config.log, ZERO_LOG_INFO, "core", "step %llu is skipped by the program",
               (unsigned long long)z->step);
     eng_metric_step_line(z, z->stepping.hyper[0].lr);
     eng_watch_step(z, begin);

@@ -274,7 +274,7 @@ zero_result eng_memory_allocate(zero_ctx *z)
     if (!r)
         r = allocate_tables(z, &error);
     if (!r)
-        r = eng_exchange_make(z, &z->exchange.room, &error);
+        r = eng_exchange_make(z, &z->stepping.exchange.room, &error);
     if (!r)
         r = eng_observers_make(z, &error);
     if (!r)
@@ -297,7 +297,7 @@ void eng_memory_free(zero_ctx *z)
     base_free(z->update.scalars);
     base_free(z->publication.everyone);
     base_free(z->publication.all_sums);
-    eng_exchange_drop(&z->exchange.room);
+    eng_exchange_drop(&z->stepping.exchange.room);
     base_free(z->micro.values);
     base_free(z->update.segments);
     base_free(z->update.section_segments);

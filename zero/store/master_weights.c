@@ -127,7 +127,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     }
     const size_t at = (size_t)slice->index * param->slice_numel + first;
     const unsigned char *data = param->data;
-    eng_widen(z->kernels, param->dtype, data + at * eng_dtype_size(param->dtype), count, out);
+    eng_widen(z->cpu.kernels, param->dtype, data + at * eng_dtype_size(param->dtype), count, out);
     return ZERO_OK;
 }
 
@@ -140,11 +140,12 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
     if (place->master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
     else
-        eng_narrow(z->kernels, dtype, values, count, eng_best_weights(z, section, element, &size));
+        eng_narrow(z->cpu.kernels, dtype, values, count,
+                   eng_best_weights(z, section, element, &size));
     if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
     unsigned char *granule = eng_home(z, section, element / ENG_GRANULE);
-    eng_narrow(z->kernels, dtype, values, count,
+    eng_narrow(z->cpu.kernels, dtype, values, count,
                granule + element % ENG_GRANULE * eng_dtype_size(dtype));
 }
 
@@ -157,7 +158,7 @@ void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t coun
         return;
     for (const size_t end = element + count; element < end; element += n) {
         n = end - element < ENG_GRANULE ? end - element : ENG_GRANULE;
-        eng_narrow(z->kernels, dtype, eng_weights(z, section, element), n,
+        eng_narrow(z->cpu.kernels, dtype, eng_weights(z, section, element), n,
                    eng_home(z, section, element / ENG_GRANULE));
     }
 }
@@ -184,8 +185,8 @@ static zero_result get_part(zero_ctx *z, void *user, const struct eng_part *part
     const void *weights =
         eng_best_weights(z, section, part->slice->granule * ENG_GRANULE + part->first, &size);
     (void)error;
-    eng_widen(z->kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights, part->count,
-              out->values + (part->first - out->first));
+    eng_widen(z->cpu.kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights,
+              part->count, out->values + (part->first - out->first));
     return ZERO_OK;
 }
 

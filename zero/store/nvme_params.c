@@ -133,7 +133,7 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
 {
     const zero_dtype dtype = z->layout.sections[piece->section].dtype;
     struct copies copies = {
-        .kernels = z->kernels,
+        .kernels = z->cpu.kernels,
         .dtype = dtype,
         .narrow = piece->weight_size != eng_dtype_size(dtype),
         .from = z->tier->memory[piece->tile] + piece->offset,
@@ -141,7 +141,7 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
         .granules = piece->granules,
     };
     const size_t tasks = (piece->granules + TASK_GRANULES - 1) / TASK_GRANULES;
-    base_pool_run(tasks > 1 ? z->pool : NULL, tasks, copy_some, &copies);
+    base_pool_run(tasks > 1 ? z->cpu.pool : NULL, tasks, copy_some, &copies);
 }
 
 /** Copies a piece to its place in a slot. */

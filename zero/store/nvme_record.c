@@ -33,7 +33,7 @@ static zero_result record(zero_ctx *z, bool beginning)
     // A step that is skipped changes no tile, and its record takes the place of the point's.
     if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
-    const size_t bytes = z->record->write(z, tier->payload);
+    const size_t bytes = z->saving.record->write(z, tier->payload);
     assert(bytes <= tier->payload_room);
     const uint64_t number = number_of(tier->generation + 1, beginning);
     if (off_tilefile_record(tier->tilefile, number, tier->payload, bytes, &error))
@@ -135,7 +135,7 @@ static zero_result go_back(zero_ctx *z, struct base_error *error)
     if (r)
         return r;
     tier->generation = recovery->generation;
-    recovery->step = z->record->step(recovery->payload);
+    recovery->step = z->saving.record->step(recovery->payload);
     return ZERO_OK;
 }
 
@@ -207,7 +207,7 @@ static void tell_broken(const zero_ctx *z)
 {
     if (z->config.rank == 0)
         base_logf(
-            &z->log, ZERO_LOG_WARN, "io",
+            &z->config.log, ZERO_LOG_WARN, "io",
             "not all ranks have the recovery point of the job before (%s): %s, and those of "
             "the other ranks, stay as they are until zero_resume() has found a checkpoint, or "
             "something is written over them",
@@ -221,7 +221,7 @@ static void tell_torn(const zero_ctx *z)
     uint64_t offsets[2];
     const int count = off_tilefile_torn(z->tier->tilefile, offsets);
     for (int i = 0; i < count; i++)
-        base_logf(&z->log, ZERO_LOG_WARN, "io",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "io",
                   "%s: what is at offset %" PRIu64
                   " is no whole record: its writer died meanwhile, "
                   "or it was damaged since; the other one is taken, if there is one that all "
@@ -314,7 +314,7 @@ zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error)
     if (!eng_tier_has_point(tier))
         return ZERO_OK;
     if (recovery->found && !recovery->passed && z->config.rank == 0)
-        base_logf(&z->log, ZERO_LOG_WARN, "io",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "io",
                   "step %" PRIu64 " of the job before, which zero_resume() would have come back "
                   "at, is given up: %s, and those of the other ranks, are written over",
                   recovery->step, tier->path);

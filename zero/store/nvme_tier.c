@@ -88,7 +88,7 @@ static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t
     const struct off_tilefile_config tilefile = {
         .tiles = tiles->count,
         .tile_bytes = tiles->bytes,
-        .payload_bytes = z->tier ? z->tier->payload_room : z->record->bytes(z),
+        .payload_bytes = z->tier ? z->tier->payload_room : z->saving.record->bytes(z),
     };
     file->bytes = off_tilefile_file_bytes(&tilefile);
     needs->tables +=
@@ -295,7 +295,7 @@ static zero_result hear_times(zero_ctx *z, const unsigned char *all, size_t stri
     tier->compression.newest = (struct eng_update_time){0};
     eng_compression_hear(&tier->compression, &slowest);
     if (tier->compression.decided && z->config.rank == 0)
-        base_logf(&z->log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
+        base_logf(&z->config.log, ZERO_LOG_INFO, "io", "compression of state on NVMe is %s",
                   eng_compression_text(&tier->compression, text, sizeof text));
     return ZERO_OK;
 }
@@ -353,7 +353,7 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
     if (r)
         return r;
     tier->job = identify(z, UINT64_MAX);
-    tier->payload_room = z->record->bytes(z);
+    tier->payload_room = z->saving.record->bytes(z);
     tier->compression = eng_compression_begin(&z->config);
     tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
     tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
@@ -453,7 +453,7 @@ void eng_tier_close(zero_ctx *z)
     const bool well = !z->fatal && !coll_state(z->comm, NULL) && !eng_stop_agreed(z);
     // What has never been a job's state is nothing to come back at; but a point of the job before
     // that this one has neither come back at nor written over is its only copy.
-    tier->remove = z->committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;
+    tier->remove = z->call.committed ? well && !eng_tier_has_point(tier) : tier->recorded == 0;
     // Moves end in memory of the context, which goes whether they have come back or not.
     off_tile_io_stop(tier->params.file.tile_io);
     off_tile_io_stop(tier->sums.file.tile_io);
@@ -462,7 +462,7 @@ void eng_tier_close(zero_ctx *z)
     if (!tier->blocking_calls)
         end(tier);
     else if (off_blocking_calls_end(tier->blocking_calls, end, tier, &error))
-        base_logf(&z->log, ZERO_LOG_WARN, "io",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "io",
                   "zero_close: %s stays as it is, and memory that may still be read or written: %s",
                   path, error.message);
 }

@@ -59,7 +59,7 @@ void eng_tier_tell_others(const zero_ctx *z)
     base_list(directory, count, &others, NULL);
     close(others.directory);
     if (others.files > 0)
-        base_logf(&z->log, ZERO_LOG_WARN, "io",
+        base_logf(&z->config.log, ZERO_LOG_WARN, "io",
                   "%s has %" PRIu64
                   " file%s, %s, that this job takes nothing from: of another job, "
                   "or of this one with another model, seed, V or number of ranks: %s, for one; "

@@ -191,7 +191,7 @@ struct eng_sum_ops {
 };
 
 /** What a record has beside tiles, and the store does not look into. The part of the engine that
- * knows sets z->record in zero_open(). */
+ * knows sets z->saving.record in zero_open(). */
 struct eng_record_content {
     /** Room for it, with some for what is added after zero_commit(). */
     size_t (*bytes)(const zero_ctx *z);
