@@ -150,7 +150,7 @@ static zero_result make_again(const zero_ctx *z, struct eng_plan *plan, struct b
     return r ? r : eng_budget_write(z, plan, error);
 }
 
-static zero_result check(const zero_ctx *z, struct base_error *error)
+static zero_result check_room(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_limits limits = limits_of(z, z->config.stage, z->config.shared);
     struct eng_plan next = {0};
@@ -161,7 +161,7 @@ static zero_result check(const zero_ctx *z, struct base_error *error)
     return error->result;
 }
 
-static zero_result renew(zero_ctx *z, const char *call, struct base_error *error)
+static zero_result renew_plan(zero_ctx *z, const char *call, struct base_error *error)
 {
     struct eng_plan plan = {0};
     if (!error->result)
@@ -220,7 +220,7 @@ zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
 }
 
 const struct eng_planner eng_budget_planner = {
-    .renew = renew,
-    .check = check,
+    .renew = renew_plan,
+    .check = check_room,
     .check_load = eng_fit_load,
 };

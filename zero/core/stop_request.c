@@ -30,12 +30,12 @@ void eng_stop_agree(zero_ctx *z)
                   (unsigned long long)z->step);
 }
 
-static void fill(const zero_ctx *z, unsigned char *mine)
+static void fill_stop(const zero_ctx *z, unsigned char *mine)
 {
     *mine = eng_stop_asked(z);
 }
 
-static zero_result hear(zero_ctx *z, const unsigned char *all, size_t stride)
+static zero_result hear_stop(zero_ctx *z, const unsigned char *all, size_t stride)
 {
     z->job.stop.heard = false;
     for (int rank = 0; rank < z->config.world; rank++)
@@ -47,8 +47,8 @@ const struct eng_exchange_part eng_stop_part = {
     .name = "stop",
     .kinds = ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
     .bytes = 1,
-    .fill = fill,
-    .hear = hear,
+    .fill = fill_stop,
+    .hear = hear_stop,
 };
 
 void eng_stop_step_ended(zero_ctx *z)

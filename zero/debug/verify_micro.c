@@ -33,7 +33,7 @@ static size_t tables(const zero_ctx *z)
     return ((size_t)z->config.world + 1) * hash_bytes(z);
 }
 
-static zero_result make(zero_ctx *z, struct base_error *error)
+static zero_result make_hashes(zero_ctx *z, struct base_error *error)
 {
     z->debug.hashes_mine = base_calloc(1, hash_bytes(z));
     z->debug.hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
@@ -111,7 +111,7 @@ static zero_result compare_all(zero_ctx *z)
 const struct eng_observer eng_verify_observer = {
     .name = "verify_micro",
     .tables = tables,
-    .make = make,
+    .make = make_hashes,
     .free = free_hashes,
     .grad_arrived = hash_gradient,
     .step = compare_all,

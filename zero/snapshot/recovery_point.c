@@ -155,7 +155,8 @@ static zero_result read_blobs(const zero_ctx *z, const unsigned char *record, bo
 }
 
 /** Makes the record's moment, and what is attached, this context's. */
-static zero_result install(zero_ctx *z, const unsigned char *record, struct base_error *error)
+static zero_result install_record(zero_ctx *z, const unsigned char *record,
+                                  struct base_error *error)
 {
     const struct head head = head_of(record);
     const unsigned char *at = record + sizeof head;
@@ -200,7 +201,7 @@ zero_result eng_point_recover(zero_ctx *z, const char *call, bool *changed)
         return r;
     *changed = true;
     if (!z->store->records->take_point(z, &error))
-        install(z, z->store->records->point(z).record, &error);
+        install_record(z, z->store->records->point(z).record, &error);
     r = eng_agree_on_file(z, &error, call);
     return r ? r : eng_publish_all(z);
 }

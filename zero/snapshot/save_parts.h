@@ -12,6 +12,9 @@
 
 enum eng_save_phase { SAVE_NONE, SAVE_WRITING, SAVE_COMMITTING, SAVE_COMPLETE, SAVE_FAILED };
 
+/** Room for copies of what changes while it is saved, unless the program asks for another. */
+#define ENG_SAVE_ROOM ((size_t)256 << 20)
+
 /** What rank 0 has to know of a shard. */
 struct eng_shard_report {
     uint64_t bytes, index_offset, index_xxh3;

@@ -23,8 +23,6 @@
 /** What a rank says of itself. */
 enum word { BUSY, READY, BROKEN };
 
-#define DEFAULT_ROOM ((size_t)256 << 20)
-
 /** What was asked for, with defaults. */
 struct plan {
     int level;
@@ -228,20 +226,6 @@ static zero_result prepare(zero_ctx *z, const struct plan *plan)
     return r;
 }
 
-size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs)
-{
-    const struct ckpt_saver_load load = eng_save_load(z, rank);
-    const struct eng_save *save = z->saving.save;
-    const size_t params = z->model.param_count, world = (size_t)z->config.world;
-    const size_t room = z->store->records->kept ? 0 : save ? save->room_bytes : DEFAULT_ROOM;
-    const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + z->store->snapshot->bytes(z, needs) +
-           world * sizeof(struct eng_shard_report) +
-           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
-           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
-           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
-}
-
 /* ------------------------------------------------------------------ what ranks tell each other */
 
 static uint64_t save_word(const zero_ctx *z)
@@ -383,7 +367,7 @@ static zero_result all_committed(zero_ctx *z)
 }
 
 /** Goes on to the next phase when all ranks have come to the end of theirs. */
-static zero_result advance(zero_ctx *z, const unsigned char *words, size_t stride)
+static zero_result advance_save(zero_ctx *z, const unsigned char *words, size_t stride)
 {
     if (!under_way(z))
         return ZERO_OK;
@@ -402,7 +386,7 @@ const struct eng_exchange_part eng_save_part = {
     .kinds = ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
     .bytes = sizeof(uint64_t),
     .fill = fill_word,
-    .hear = advance,
+    .hear = advance_save,
 };
 
 zero_result eng_save_finish(zero_ctx *z)
@@ -415,7 +399,7 @@ zero_result eng_save_finish(zero_ctx *z)
         zero_result r = eng_exchange(z, &word, sizeof word, z->stepping.exchange.room.all);
         eng_save_count_blocked(z, began);
         if (!r)
-            r = advance(z, z->stepping.exchange.room.all, sizeof word);
+            r = advance_save(z, z->stepping.exchange.room.all, sizeof word);
         if (r)
             return r;
     }
@@ -602,7 +586,7 @@ static struct plan plan_of(const zero_save_options *options)
         .level = options->level == 0          ? CKPT_LEVEL_DEFAULT
                  : options->level == ZERO_OFF ? CKPT_LEVEL_STORED
                                               : options->level,
-        .room_bytes = options->room_bytes == 0          ? DEFAULT_ROOM
+        .room_bytes = options->room_bytes == 0          ? ENG_SAVE_ROOM
                       : options->room_bytes == ZERO_OFF ? 0
                                                         : (size_t)options->room_bytes,
         .retention = {.keep = (uint64_t)options->keep, .keep_every = (uint64_t)options->keep_every},

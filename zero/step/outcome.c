@@ -30,13 +30,13 @@ static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper,
 }
 
 /** Whether some weight or moment of this rank is large, or no update has looked. */
-static void fill(const zero_ctx *z, unsigned char *mine)
+static void fill_large(const zero_ctx *z, unsigned char *mine)
 {
     // In a fused step a part of the update is made by now.
     *mine = z->stepping.outcome.large || z->stepping.outcome.small != z->publication.version;
 }
 
-static zero_result hear(zero_ctx *z, const unsigned char *all, size_t stride)
+static zero_result hear_large(zero_ctx *z, const unsigned char *all, size_t stride)
 {
     z->stepping.outcome.some_large = false;
     for (int rank = 0; rank < z->config.world; rank++)
@@ -49,8 +49,8 @@ const struct eng_exchange_part eng_outcome_part = {
     .name = "large values",
     .kinds = ENG_EXCHANGE_STEP,
     .bytes = 1,
-    .fill = fill,
-    .hear = hear,
+    .fill = fill_large,
+    .hear = hear_large,
 };
 
 void eng_outcome_begin(zero_ctx *z, double gradient)
