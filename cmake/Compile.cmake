@@ -37,12 +37,18 @@ if(ZERO_FAULT_POINTS)
   add_compile_definitions(ZERO_FAULT_POINTS)
 endif()
 
+# A comment or a header states what cannot happen; asserts look at it wherever tests run.
+if(ZERO_ASSERTS)
+  add_compile_options(-UNDEBUG) # after the -DNDEBUG of CMake's optimised builds
+endif()
+
 if(ZERO_SANITIZE)
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # loses track of lengths in instrumented code
     add_compile_options(-Wno-format-truncation)
   endif()
   add_compile_options(-fsanitize=${ZERO_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ZERO_SANITIZE})
+  add_compile_definitions(ZERO_FEW_LOOPS) # sum_loop.h, which takes minutes otherwise
 endif()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")

@@ -11,6 +11,7 @@
 
 #include "base/kernels/sum_numbers.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Packets of a block, which is two cache lines. */
@@ -157,9 +158,13 @@ INLINE bool defined(const struct coll_pass *pass, size_t i, size_t n, const stru
 INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers *of,
                    combine_fn combine, mark_fn special)
 {
+    assert(count == pass->count && count >= 1);
+    assert(pass->sum || (pass->store && pass->also_count > 0));
+    assert((uintptr_t)pass->sum % of->bytes == 0);
     const size_t block = VECTORS * sizeof(packet) / of->bytes, n = pass->n;
     size_t i =
         pass->sum ? coll_sum_head(pass->sum, n, of->bytes) : coll_sum_also_head(pass, of->bytes);
+    assert(i <= n);
     bool finite = defined(pass, 0, i, of);
     const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
     if (count <= COLL_SUM_UNROLLED) {
@@ -201,14 +206,14 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers
     return defined(pass, i, n - i, of) && finite;
 }
 
-/** Sums, with the loop over the sources unrolled; with assertions for two only, because compiling
- * the others takes a sanitizer's build minutes. */
+/** Sums, with the loop over the sources unrolled; for two of them only in a build with sanitizers,
+ * because compiling the others takes it minutes. */
 INLINE bool sum_up(const struct coll_pass *pass, const struct numbers *of)
 {
     switch (pass->count) {
     case 2:
         return blocks(pass, 2, of, of->add, of->not_finite);
-#ifdef NDEBUG
+#ifndef ZERO_FEW_LOOPS
     case 1:
         return blocks(pass, 1, of, of->add, of->not_finite);
     case 3:

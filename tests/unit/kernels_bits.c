@@ -449,7 +449,7 @@ static void page_ends(void **state)
                     .gradient = array[0],
                     .moment = {array[1], forms[k].moments > 1 ? array[2] : NULL},
                     .weight = array[3],
-                    .work = half,
+                    .work = work_of(k) == ZERO_F32 ? NULL : half,
                     .work_dtype = work_of(k),
                     .past_caches = k % 2,
                 };
