@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ uint64_t base_allocation_count(void)
 
 static size_t round_up(size_t value, size_t alignment)
 {
+    assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     return (value + alignment - 1) & ~(alignment - 1);
 }
 
@@ -57,6 +59,7 @@ zero_result base_arena_init(struct base_arena *arena, size_t size, size_t alignm
 
 void *base_arena_alloc(struct base_arena *arena, size_t size, size_t alignment)
 {
+    assert(arena->used <= arena->size && (arena->memory || arena->size == 0));
     if (alignment == 0)
         alignment = arena->alignment;
     if (!arena->memory || (alignment & (alignment - 1)) || alignment > arena->alignment)
@@ -66,11 +69,13 @@ void *base_arena_alloc(struct base_arena *arena, size_t size, size_t alignment)
         return NULL;
     unsigned char *piece = arena->memory + arena->used + gap;
     arena->used += gap + size;
+    assert(arena->used <= arena->size && (uintptr_t)piece % alignment == 0);
     return piece;
 }
 
 void base_arena_free(struct base_arena *arena)
 {
+    assert(!arena || arena->used <= arena->size);
     if (!arena)
         return;
     free(arena->memory);
@@ -98,6 +103,7 @@ void *base_aligned_alloc(size_t alignment, size_t size)
 
 char *base_strdup(const char *text)
 {
+    assert(text);
     const size_t size = strlen(text) + 1;
     char *copy = base_calloc(1, size);
     if (copy)

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 bool base_read_text(const char *root, const char *path, char *text, size_t size)
 {
+    assert(size > 0);
     char full[2 * BASE_GROUP_PATH];
     int fd = -1;
     snprintf(full, sizeof full, "%s%s", root, path);
@@ -20,6 +22,7 @@ bool base_read_text(const char *root, const char *path, char *text, size_t size)
     ssize_t count;
     while ((count = read(fd, text + used, size - 1 - used)) > 0 || (count < 0 && errno == EINTR))
         used += count > 0 ? (size_t)count : 0;
+    assert(used < size);
     text[used] = '\0';
     base_close(&fd, full, NULL);
     return count == 0;
@@ -27,6 +30,7 @@ bool base_read_text(const char *root, const char *path, char *text, size_t size)
 
 bool base_find_number(const char *text, const char *key, uint64_t *number)
 {
+    assert(*key);
     const size_t length = strlen(key);
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         if (strncmp(line, key, length))
@@ -100,6 +104,7 @@ static bool find_line(const char *root, const char *path, struct hierarchy *hier
             used = 0;
             found = is(line, hierarchy);
         }
+    assert(used < sizeof line);
     line[used] = '\0';
     found = found || is(line, hierarchy);
     base_close(&fd, full, NULL);
@@ -126,5 +131,6 @@ bool base_control_group_find(struct base_control_group *group, const char *root,
     const int length = snprintf(group->directory, sizeof group->directory, "%s%s%s", root,
                                 hierarchy.point, below_mount(hierarchy.path, hierarchy.root));
     group->mount = strlen(root) + strlen(hierarchy.point);
+    assert(length < 0 || (size_t)length >= group->mount);
     return length > 0 && (size_t)length < sizeof group->directory;
 }

@@ -1,5 +1,6 @@
 #include "base/cpu.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -49,6 +50,7 @@ static int cpus_of(long long quota, long long period)
     if (quota <= 0 || period <= 0)
         return 0;
     const long long cpus = (quota + period - 1) / period;
+    assert(cpus >= 1);
     return cpus < LARGEST_MASK ? (int)cpus : 0;
 }
 
@@ -72,6 +74,7 @@ static int group_quota(const char *directory)
 
 static int smaller_limit(int a, int b)
 {
+    assert(a >= 0 && b >= 0);
     if (a == 0 || b == 0)
         return a + b;
     return a < b ? a : b;
@@ -86,6 +89,7 @@ static int hierarchy_quota(const char *mount, const char *controller, const char
     const int length = snprintf(directory, sizeof directory, "%s%s%s", mount, controller, group);
     if (root < 0 || length < 0 || (size_t)length >= sizeof directory)
         return 0;
+    assert(root <= length);
     int limit = 0;
     for (;;) {
         limit = smaller_limit(limit, group_quota(directory));
@@ -162,5 +166,7 @@ struct base_cpu base_cpu_detect(void)
     cpu.amd = __builtin_cpu_is("amd") != 0;
     cpu.avx512_vbmi = cpu.avx512 && cpu.bmi2 && __builtin_cpu_supports("avx512vbmi");
 #endif
+    assert(!cpu.avx512 || cpu.avx2);
+    assert(!cpu.avx512_vbmi || (cpu.avx512 && cpu.bmi2));
     return cpu;
 }

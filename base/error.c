@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 // files and environments may hold anything: control characters must not break the line.
 static size_t format_message(struct base_error *error, const char *format, va_list arguments)
 {
+    assert(error->result == ZERO_OK); // it is still free
     if (vsnprintf(error->message, sizeof error->message, format, arguments) < 0)
         error->message[0] = '\0';
     char *c = error->message;
@@ -21,6 +23,7 @@ static size_t format_message(struct base_error *error, const char *format, va_li
 
 zero_result zero_fail(struct base_error *error, zero_result result, const char *format, ...)
 {
+    assert(result != ZERO_OK);
     const int saved = errno;
     if (error && error->result == ZERO_OK) {
         va_list arguments;
@@ -55,6 +58,7 @@ void base_limit_text(int errnum, char text[BASE_LIMIT_TEXT])
 /** Adds ": text (NAME)", and the limit behind it, to a message. */
 static void append_errno(struct base_error *error, size_t used, int errnum)
 {
+    assert(used < sizeof error->message);
     const char *text = strerrordesc_np(errnum), *name = strerrorname_np(errnum);
     const size_t room = sizeof error->message - used;
     char limit[BASE_LIMIT_TEXT];
@@ -68,6 +72,7 @@ static void append_errno(struct base_error *error, size_t used, int errnum)
 zero_result zero_fail_errno(struct base_error *error, zero_result result, int errnum,
                             const char *format, ...)
 {
+    assert(result != ZERO_OK && errnum >= 0);
     const int saved = errno;
     if (error && error->result == ZERO_OK) {
         va_list arguments;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -113,6 +114,7 @@ static zero_result parse_rules(struct rules *rules, const char *spec, struct bas
     if (!spec || !*spec)
         return ZERO_OK;
     for (const char *item = spec;; item++) {
+        assert(rules->count <= MAX_RULES);
         const size_t length = strcspn(item, ",");
         if (rules->count == MAX_RULES)
             return zero_fail(error, ZERO_E_INVALID, "more than %d faults", MAX_RULES);
@@ -127,6 +129,7 @@ static zero_result parse_rules(struct rules *rules, const char *spec, struct bas
 
 static void activate(const struct rules *rules)
 {
+    assert(rules->count >= 0 && rules->count <= MAX_RULES);
     pthread_mutex_lock(&mutex);
     active = *rules;
     replacements++;
@@ -187,6 +190,7 @@ void base_fault_witness(void (*witness)(void *user), void *user)
 
 static bool matches(const struct rule *rule, const char *point)
 {
+    assert(*rule->point); // parse_rule() takes no empty one
     const size_t last = strlen(rule->point) - 1;
     return rule->point[last] == '*' ? strncmp(rule->point, point, last) == 0
                                     : strcmp(rule->point, point) == 0;
@@ -210,6 +214,7 @@ static void hang(uint64_t since)
 // Ends this process, or stops it.
 static void end(enum action action)
 {
+    assert(action == KILL || action == STOP || action == EXIT || action == EXEC);
     if (told)
         told(told_user);
     switch (action) {
@@ -240,6 +245,7 @@ int base_fault_hit(const char *point)
         if (!matches(rule, point))
             continue;
         hits = ++rule->hits;
+        assert(rule->wanted > 0);
         if (hits != rule->wanted && (!rule->onwards || hits < rule->wanted))
             continue;
         action = rule->action;

@@ -4,6 +4,7 @@
 #include "base/forked.h"
 #include "base/size_limit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -89,16 +90,19 @@ static int move_all(struct transfer *t, ssize_t (*once)(struct transfer *t, size
 {
     if (t->offset > INT64_MAX || t->left > INT64_MAX - t->offset)
         return EOVERFLOW;
+    assert(!t->unit || ((uintptr_t)t->data | t->left | t->offset) % t->unit == 0);
     while (t->left > 0) {
         size_t count = t->left < largest_transfer ? t->left : largest_transfer;
         if (base_fault("io.short"))
             count -= round_down(t, count / 2);
+        assert(count > 0 && count <= t->left);
         const ssize_t result = once(t, count);
         if (result < 0 && errno == EINTR)
             continue;
         if (result < 0)
             return errno;
         const size_t moved = round_down(t, (size_t)result);
+        assert((size_t)result <= count);
         if (moved == 0)
             return -1;
         t->data += moved;
@@ -111,6 +115,7 @@ static int move_all(struct transfer *t, ssize_t (*once)(struct transfer *t, size
 static zero_result write_failed(const struct transfer *t, int errnum, size_t count,
                                 const char *path, struct base_error *error)
 {
+    assert(t->left > 0 && t->left <= count);
     return zero_fail_errno(error, ZERO_E_IO, errnum > 0 ? errnum : ENOSPC,
                            "writing %zu bytes to '%s' failed at offset %" PRIu64, count, path,
                            t->offset);
@@ -213,6 +218,7 @@ zero_result base_fdatasync(int fd, const char *path, struct base_error *error)
 
 zero_result base_lock(int fd, bool exclusive, const char *path, struct base_error *error)
 {
+    assert(fd >= 0);
     int errnum = base_fault("io.lock");
     while (!errnum && flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0)
         if (errno != EINTR)

@@ -1,6 +1,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +31,7 @@ zero_result base_fsync_directory(const char *path, struct base_error *error)
 
 zero_result base_fsync_parent(const char *path, struct base_error *error)
 {
+    assert(*path);
     const char *slash = strrchr(path, '/');
     const size_t length = slash && slash > path ? (size_t)(slash - path) : 1;
     char directory[4096];
@@ -43,6 +45,7 @@ zero_result base_fsync_parent(const char *path, struct base_error *error)
 
 zero_result base_absolute_path(const char *path, char *out, size_t size, struct base_error *error)
 {
+    assert(size > 0);
     char working[PATH_MAX] = "";
     *out = '\0';
     if (!*path)
@@ -56,6 +59,7 @@ zero_result base_absolute_path(const char *path, char *out, size_t size, struct 
         return zero_fail(error, ZERO_E_INVALID,
                          "'%.60s...' has %zu bytes with the working directory, more than %zu", path,
                          all, size - 1);
+    assert(all > 0 && (length > 0 || *path == '/' || strcmp(working, "/") == 0));
     snprintf(out, size, "%.*s%s%s", (int)length, working, *path == '/' ? "" : "/", path);
     return ZERO_OK;
 }

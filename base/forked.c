@@ -1,5 +1,6 @@
 #include "base/forked.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,6 +30,7 @@ static int open_inert(void)
 
 static void take_away(int fd, int inert)
 {
+    assert(fd >= 0 && fd < DESCRIPTORS);
     if (inert < 0 || dup3(inert, fd, O_CLOEXEC) < 0)
         close(fd);
 }
@@ -74,6 +76,7 @@ int base_forked_guard(int fd)
     int before = atomic_load(&highest);
     while (before < fd / WORD && !atomic_compare_exchange_weak(&highest, &before, fd / WORD))
         ;
+    assert(atomic_load(&highest) >= fd / WORD);
     atomic_fetch_or(&guarded[fd / WORD], UINT64_C(1) << fd % WORD);
     return 0;
 }

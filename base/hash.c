@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #include "base/hash/hash_long.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <xxhash.h>
 
@@ -45,6 +46,7 @@ static const struct base_hash_long *best(void)
         return table;
     for (int i = 0; (next = base_hash_long_at(i)) != NULL; i++)
         table = next;
+    assert(table); // the first one is usable everywhere
     atomic_store_explicit(&found, table, memory_order_relaxed);
     return table;
 }

@@ -1,10 +1,12 @@
 #include "base/library.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
 const char *base_library_find(void *library, const struct base_symbol *symbols, size_t count)
 {
+    assert(symbols || count == 0);
     for (size_t i = 0; i < count; i++) {
         void *found = dlsym(library, symbols[i].name);
         if (!found)
@@ -17,6 +19,7 @@ const char *base_library_find(void *library, const struct base_symbol *symbols, 
 zero_result base_load_once(struct base_load *once, zero_result (*load)(struct base_error *error),
                            struct base_error *error)
 {
+    assert(once && load);
     zero_result result = ZERO_OK;
     if (atomic_load_explicit(&once->is_loaded, memory_order_acquire))
         return ZERO_OK;

@@ -2,6 +2,7 @@
 
 #include "base/size_limit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ enum { LEVELS = sizeof level_names / sizeof *level_names, MESSAGE_SIZE = 1024 };
 // The index of a name of `length` bytes in a list, or -1.
 static int find_name(const char *const *names, int count, const char *name, size_t length)
 {
+    assert(count > 0 && name);
     for (int i = 0; i < count; i++)
         if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
             return i;
@@ -42,6 +44,7 @@ void base_log_default_sink(void *user, zero_log_level level, const char *compone
     if (length < 0)
         return;
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
+    assert(end < sizeof line);
     line[end++] = '\n';
     const struct base_size_limit limit = base_size_limit_begin();
     ssize_t written;
@@ -56,6 +59,7 @@ int base_log_passes(const struct base_log *log, zero_log_level level, const char
     if (!log || (level >= ZERO_LOG_INFO && log->rank != 0))
         return 0;
     const int c = find_name(component_names, BASE_LOG_COMPONENTS, component, strlen(component));
+    assert(c < BASE_LOG_COMPONENTS);
     const int own = c < 0 ? 0 : log->component_level[c];
     return (int)level <= (own != 0 ? own : log->level);
 }
@@ -91,6 +95,7 @@ static zero_result parse_item(struct base_log *log, const char *item, size_t len
         return zero_fail(error, ZERO_E_INVALID,
                          "log level '%.*s' is unknown; off, error, warn, info, debug, trace are",
                          (int)length, item);
+    assert(level < LEVELS);
     if (!equals) {
         log->level = level;
         return ZERO_OK;

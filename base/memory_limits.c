@@ -1,5 +1,6 @@
 #include "base/memory_limits.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,11 +68,13 @@ static void look_at_group(struct base_memory_limits *limits, const char *directo
  */
 static void look_at_groups(struct base_memory_limits *limits, const char *root, bool second)
 {
+    assert(root && limits);
     struct base_control_group group;
     if (!base_control_group_find(&group, root, second))
         return;
     for (size_t length = strlen(group.directory); length >= group.mount;) {
         look_at_group(limits, group.directory, second);
+        assert(group.directory[length] == '\0' && length < sizeof group.directory);
         while (length > group.mount && group.directory[length - 1] != '/')
             length--;
         if (length == group.mount)

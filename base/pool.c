@@ -5,6 +5,7 @@
 #include "base/futex.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 
 enum { SPINS = 2000 };
@@ -46,6 +47,7 @@ static uint32_t wait_while(const _Atomic uint32_t *word, uint32_t value)
 // The first task of thread t, without overflow.
 static size_t first_task(size_t tasks, int threads, int t)
 {
+    assert(threads > 0 && t >= 0 && t <= threads);
     const size_t n = (size_t)threads, i = (size_t)t;
     return tasks / n * i + tasks % n * i / n;
 }
@@ -65,6 +67,8 @@ static void *worker_main(void *argument)
         epoch = wait_while(&pool->epoch, epoch);
         if (pool->stop)
             return NULL;
+        assert(worker->index >= 1 && worker->index < pool->threads);
+        assert(atomic_load(&pool->running) >= 1);
         run_share(pool, worker->index);
         if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1)
             base_futex_wake(&pool->running, 1, false);
@@ -79,6 +83,7 @@ static void advance_epoch(struct base_pool *pool)
 
 static int start_worker(struct base_pool *pool, int index)
 {
+    assert(index >= 1 && index < BASE_POOL_THREADS);
     struct worker *worker = &pool->worker[index - 1];
     *worker = (struct worker){.pool = pool, .index = index};
     return base_thread_start(&worker->thread, "thread", 0, worker_main, worker);
@@ -123,6 +128,7 @@ void base_pool_run(struct base_pool *pool, size_t tasks,
             task(user, i, 0);
         return;
     }
+    assert(!pool->stop && atomic_load(&pool->running) == 0); // one caller, and no task of it
     pool->tasks = tasks;
     pool->task = task;
     pool->user = user;
@@ -137,6 +143,7 @@ void base_pool_destroy(struct base_pool *pool)
 {
     if (!pool)
         return;
+    assert(!pool->stop && atomic_load(&pool->running) == 0);
     pool->stop = true;
     advance_epoch(pool);
     for (int i = 1; i < pool->threads; i++)

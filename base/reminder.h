@@ -5,6 +5,7 @@
 #ifndef BASE_REMINDER_H
 #define BASE_REMINDER_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,12 +28,14 @@ static inline uint64_t base_reminder_next(const struct base_reminder *reminder)
  * 3, 6, 12, 24 ... times first_ns. Reminders that were missed are one. */
 static inline bool base_reminder_due(struct base_reminder *reminder, uint64_t waited_ns)
 {
+    assert(reminder->first_ns > 0);
     uint64_t next_ns = base_reminder_next(reminder);
     if (waited_ns < next_ns)
         return false;
     while (next_ns <= waited_ns)
         next_ns = next_ns == reminder->first_ns ? 3 * next_ns : 2 * next_ns;
     reminder->next_ns = next_ns;
+    assert(next_ns > waited_ns);
     return true;
 }
 

@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 
 void base_text_add(struct base_text *text, const char *format, ...)
 {
+    assert(text->size > 0 && text->used < text->size);
     va_list arguments;
     va_start(arguments, format);
     const int wanted =
@@ -14,10 +16,12 @@ void base_text_add(struct base_text *text, const char *format, ...)
     va_end(arguments);
     if (wanted > 0)
         text->used += strlen(text->bytes + text->used);
+    assert(text->used < text->size);
 }
 
 const char *base_shape_text(const uint64_t *shape, int ndim, char out[BASE_SHAPE_BYTES])
 {
+    assert(ndim >= 0);
     struct base_text text = {out, BASE_SHAPE_BYTES, 0};
     base_text_add(&text, "(");
     for (int i = 0; i < ndim; i++)

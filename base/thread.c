@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -25,6 +26,7 @@ static int create(pthread_t *thread, size_t stack_bytes, void *(*run)(void *argu
 int base_thread_start(pthread_t *thread, const char *point, size_t stack_bytes,
                       void *(*run)(void *argument), void *argument)
 {
+    assert(thread && point && run);
     sigset_t all, before;
     int errnum = base_fault(point);
     if (errnum)
@@ -47,6 +49,7 @@ void base_cond_init(pthread_cond_t *cond)
 
 int base_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns)
 {
+    assert(cond && mutex);
     const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
                                       .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
     return pthread_cond_timedwait(cond, mutex, &deadline);

@@ -2,6 +2,7 @@
 #include "base/device.h"
 #include "base/memory_limits.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { ALIGNMENT = 256 };
@@ -46,6 +47,7 @@ static zero_result cpu_memory(struct base_device_memory *memory, struct base_err
 static zero_result cpu_alloc(void **memory, size_t bytes, struct base_error *error)
 {
     *memory = base_aligned_alloc(ALIGNMENT, bytes);
+    assert((uintptr_t)*memory % ALIGNMENT == 0);
     return *memory ? ZERO_OK
                    : zero_fail(error, ZERO_E_NOMEM, "no memory for %zu bytes on the cpu", bytes);
 }
@@ -62,6 +64,7 @@ static zero_result cpu_pin(void *memory, size_t bytes, struct base_error *error)
 static zero_result cpu_copy(void *to, const void *from, size_t bytes, void *stream,
                             struct base_error *error)
 {
+    assert(bytes == 0 || (to && from));
     (void)stream;
     (void)error;
     if (bytes > 0)
@@ -71,6 +74,7 @@ static zero_result cpu_copy(void *to, const void *from, size_t bytes, void *stre
 
 static zero_result cpu_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
 {
+    assert(bytes == 0 || memory);
     (void)stream;
     (void)error;
     if (bytes > 0)

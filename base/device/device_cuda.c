@@ -3,6 +3,7 @@
 #include "base/device.h"
 #include "base/device/cuda_driver.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ static zero_result find_context(int number, CUcontext *context, struct base_erro
     if (number < 0 || number >= count || number >= MOST_GPUS)
         return zero_fail(error, ZERO_E_UNSUPPORTED, "cuda %d: there %s %d, from 0 on", number,
                          count == 1 ? "is" : "are", count);
+    assert(number >= 0 && number < MOST_GPUS);
     snprintf(what, sizeof what, "GPU %d", number);
     const struct base_cuda_driver *driver = base_cuda_loaded();
     result = done(driver->device_get(&device, number), "cuDeviceGet", what, error);
@@ -128,6 +130,7 @@ static void cuda_unpin(void *memory)
 static zero_result cuda_copy(void *to, const void *from, size_t bytes, void *stream,
                              struct base_error *error)
 {
+    assert(bytes == 0 || (to && from));
     if (bytes == 0)
         return ZERO_OK;
     return done(base_cuda_loaded()->copy(address(to), address(from), bytes, stream),
@@ -136,6 +139,7 @@ static zero_result cuda_copy(void *to, const void *from, size_t bytes, void *str
 
 static zero_result cuda_zero(void *memory, size_t bytes, void *stream, struct base_error *error)
 {
+    assert(bytes == 0 || memory);
     if (bytes == 0)
         return ZERO_OK;
     return done(base_cuda_loaded()->set(address(memory), 0, bytes, stream), "cuMemsetD8Async", "",
@@ -182,23 +186,27 @@ static zero_result cuda_event_create(void **event, struct base_error *error)
 
 static zero_result cuda_event_record(void *event, void *stream, struct base_error *error)
 {
+    assert(event);
     return done(base_cuda_loaded()->event_record(event, stream), "cuEventRecord", "", error);
 }
 
 static zero_result cuda_event_wait(void *event, void *stream, struct base_error *error)
 {
+    assert(event);
     return done(base_cuda_loaded()->stream_wait(stream, event, CU_EVENT_WAIT_DEFAULT),
                 "cuStreamWaitEvent", "", error);
 }
 
 static zero_result cuda_event_query(void *event, struct base_error *error)
 {
+    assert(event);
     const CUresult status = base_cuda_loaded()->event_query(event);
     return status == CUDA_ERROR_NOT_READY ? ZERO_AGAIN : done(status, "cuEventQuery", "", error);
 }
 
 static zero_result cuda_event_sync(void *event, struct base_error *error)
 {
+    assert(event);
     return done(base_cuda_loaded()->event_sync(event), "cuEventSynchronize", "", error);
 }
 
@@ -255,6 +263,7 @@ void base_cuda_unload(void *module)
 zero_result base_cuda_kernel(void **kernel, void *module, const char *name,
                              struct base_error *error)
 {
+    assert(module && name);
     CUfunction found = NULL;
     const zero_result result = done(base_cuda_loaded()->module_function(&found, module, name),
                                     "cuModuleGetFunction", name, error);
@@ -265,6 +274,7 @@ zero_result base_cuda_kernel(void **kernel, void *module, const char *name,
 zero_result base_cuda_launch(void *kernel, const char *name, struct base_cuda_grid grid,
                              void **arguments, void *stream, struct base_error *error)
 {
+    assert(kernel && grid.threads > 0);
     if (grid.blocks == 0)
         return ZERO_OK;
     if (grid.blocks > INT_MAX)

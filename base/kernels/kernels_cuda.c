@@ -3,6 +3,8 @@
 #include "base/arena.h"
 #include "base/device/device_cuda.h"
 
+#include <assert.h>
+
 /** kernels_cuda.cu as nvcc has compiled it, for several architectures. */
 extern const unsigned char eng_cuda_image[];
 __asm__(".pushsection .rodata\n"
@@ -70,6 +72,7 @@ static zero_result cuda_open(void **state, struct base_error *error)
 static zero_result start(void *state, enum kernel kernel, size_t blocks, const void *argument,
                          void *stream, struct base_error *error)
 {
+    assert(kernel < KERNELS && argument);
     const struct cuda *cuda = state;
     void *arguments[] = {(void *)(uintptr_t)argument}; // which is copied, not changed
     const struct base_cuda_grid grid = {blocks, ENG_CUDA_THREADS};
@@ -78,6 +81,7 @@ static zero_result start(void *state, enum kernel kernel, size_t blocks, const v
 
 static size_t parts(size_t count, size_t part)
 {
+    assert(part > 0);
     return (count + part - 1) / part;
 }
 

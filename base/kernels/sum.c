@@ -3,6 +3,7 @@
 #include "base/bfloat16.h"
 #include "base/cpu.h"
 
+#include <assert.h>
 #include <math.h>
 #include <unistd.h>
 #if defined(__x86_64__)
@@ -28,6 +29,7 @@ const struct coll_sum_kernels *coll_sum_best(void)
     const struct coll_sum_kernels *best = coll_sum_at(0), *next;
     for (int i = 1; (next = coll_sum_at(i)) != NULL; i++)
         best = next;
+    assert(best->size == sizeof(struct coll_sum_kernels));
     return best;
 }
 
@@ -49,9 +51,11 @@ static bool is_finite(zero_dtype dtype, const void *source, size_t i)
 
 size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n)
 {
+    assert((int)dtype < COLL_DTYPES && first + n >= first);
     size_t i = first;
     while (i < first + n && is_finite(dtype, source, i))
         i++;
+    assert(i >= first && i <= first + n);
     return i;
 }
 
