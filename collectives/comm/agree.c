@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 struct verdict {
@@ -14,6 +15,7 @@ struct verdict {
 zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zero_result result,
                        const struct base_error *mine, struct base_error *error)
 {
+    assert(result == ZERO_OK || mine);
     const int root_rank = coll_root_rank(comm, comm->rank);
     struct verdict verdict = {.value = value, .result = result};
     if (result != ZERO_OK)

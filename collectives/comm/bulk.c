@@ -2,8 +2,11 @@
 
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
+
 bool coll_spans_fit(const struct coll_comm *comm, const struct coll_span *spans, size_t size)
 {
+    assert(size > 0);
     const size_t most = SIZE_MAX / size;
     for (int rank = 0; rank < comm->world; rank++)
         if (spans[rank].count > most || spans[rank].offset > most - spans[rank].count)

@@ -5,9 +5,12 @@
 #include "base/arena.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
+
 struct coll_comm *coll_comm_create(const struct coll_transport *transport,
                                    struct coll_comm_world *comm_world, int rank, int world)
 {
+    assert(rank >= 0 && rank < world);
     struct coll_comm *comm = base_calloc(1, sizeof *comm);
     uint64_t *sends = base_calloc((size_t)world, sizeof *sends);
     uint64_t *receives = base_calloc((size_t)world, sizeof *receives);
@@ -41,6 +44,7 @@ static _Atomic int comm_worlds;
 
 void coll_comm_world_count(struct coll_comm_world *comm_world)
 {
+    assert(!comm_world->counted);
     comm_world->counted = true;
     atomic_fetch_add_explicit(&comm_worlds, 1, memory_order_relaxed);
 }
@@ -54,6 +58,7 @@ void coll_comm_world_uncount(struct coll_comm_world *comm_world)
 
 bool coll_is_alone(const struct coll_comm *comm)
 {
+    assert(comm->comm_world->comms); // this one is among them
     return !comm->comm_world->comms->next &&
            atomic_load_explicit(&comm_worlds, memory_order_relaxed) < 2;
 }
@@ -65,6 +70,7 @@ int coll_rank(const struct coll_comm *comm)
 
 int coll_root_rank(const struct coll_comm *comm, int rank)
 {
+    assert(rank >= 0 && rank < comm->world);
     return comm->root_ranks ? comm->root_ranks[rank] : rank;
 }
 

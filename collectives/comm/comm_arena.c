@@ -1,6 +1,8 @@
 #include "base/arena.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
+
 static void free_arena(struct coll_arena *arena)
 {
     arena->comm->transport->arena_free(arena->comm, arena);
@@ -11,6 +13,7 @@ static void free_arena(struct coll_arena *arena)
 
 void coll_arenas_free(struct coll_comm *root)
 {
+    assert(root == root->comm_world->root);
     struct coll_comm_world *comm_world = root->comm_world;
     for (uint32_t id = 0; id < comm_world->arena_count; id++)
         free_arena(comm_world->arenas[id]);
@@ -82,6 +85,7 @@ static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_
 {
     struct coll_comm_world *comm_world = comm->comm_world;
     const uint32_t before = comm_world->arena_count;
+    assert(arena->id == before && (result != ZERO_OK || before < COLL_ARENAS_MAX));
     if (result == ZERO_OK)
         comm_world->arenas[comm_world->arena_count++] = arena;
     result = coll_agree(comm, 0, NULL, result, mine, error);
@@ -93,6 +97,7 @@ static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_
 /** Makes the arena's memory in steps, each on all ranks or on none. */
 static zero_result build(struct coll_comm *comm, struct coll_arena *arena, struct base_error *error)
 {
+    assert(comm == comm->comm_world->root);
     const struct coll_transport *transport = comm->transport;
     struct base_error mine = {0};
     zero_result result = arena_alloc(comm, arena, &mine);
@@ -144,6 +149,7 @@ static zero_result create(struct coll_comm *comm, const struct coll_arena *wante
         free_arena(created);
         return result;
     }
+    assert(created->bytes == 0 || created->base);
     *arena = created;
     return ZERO_OK;
 }
@@ -186,5 +192,6 @@ const void *coll_arena_view(const struct coll_arena *arena)
 
 const void *coll_arena_peer(const struct coll_arena *arena, int rank)
 {
+    assert(rank >= 0 && rank < arena->comm->world);
     return arena->peer_bytes[rank] > 0 ? arena->peers[rank] : NULL;
 }

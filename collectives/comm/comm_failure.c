@@ -4,6 +4,7 @@
 
 #include "base/forked.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,6 +54,7 @@ zero_result coll_stop(struct coll_comm *comm)
 
 bool coll_poison(struct coll_comm *comm, zero_result result, const char *message)
 {
+    assert(result < 0 && message);
     struct coll_poison *poison = comm->comm_world->poison;
     uint32_t none = 0;
     if (coll_in_child(comm)) // what is wrong with a child is no failure of its parent's
@@ -70,6 +72,7 @@ bool coll_poison(struct coll_comm *comm, zero_result result, const char *message
 void coll_death_text(const struct coll_comm *root, int rank, const char *where,
                      char message[COLL_MESSAGE_BYTES])
 {
+    assert(rank >= 0 && rank < root->world);
     char call[COLL_TEXT_BYTES], own[COLL_TEXT_BYTES];
     control_note_lost(root->comm_world->control, rank);
     root->transport->last_call(root, rank, call, sizeof call);
@@ -87,6 +90,7 @@ static void declare(struct coll_comm *comm, zero_result result, const char *form
     if (comm->root_ranks)
         snprintf(message, sizeof message, "group %s: ", comm->name);
     const size_t used = strlen(message);
+    assert(used < sizeof message);
     vsnprintf(message + used, sizeof message - used, format, arguments);
     coll_poison(comm, result, message);
 }

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,10 +56,12 @@ static int compare_members(const void *left, const void *right)
 
 static void find_members(const struct coll_comm *parent, struct split *split)
 {
+    assert(split->count == 0);
     const struct wish *mine = &split->wishes[parent->rank];
     for (int rank = 0; rank < parent->world && mine->color >= 0; rank++)
         if (split->wishes[rank].color == mine->color)
             split->members[split->count++] = (struct member){split->wishes[rank].key, rank};
+    assert(split->count <= parent->world);
     qsort(split->members, (size_t)split->count, sizeof *split->members, compare_members);
 }
 
@@ -66,6 +69,7 @@ static void find_members(const struct coll_comm *parent, struct split *split)
 static zero_result create_group(struct coll_comm *parent, const struct split *split,
                                 struct coll_comm **group, struct base_error *error)
 {
+    assert(split->count >= 1 && split->count <= parent->world);
     struct coll_comm *created =
         coll_comm_create(parent->transport, parent->comm_world, 0, split->count);
     int *root_ranks = base_calloc((size_t)split->count, sizeof *root_ranks);
@@ -97,6 +101,7 @@ static void free_group(struct coll_comm *group)
 
 static void add_to_comm_world(struct coll_comm *group)
 {
+    assert(!group->next && group->root_ranks);
     struct coll_comm **link = &group->comm_world->comms;
     while (*link)
         link = &(*link)->next;
@@ -125,6 +130,7 @@ static zero_result check_parts(struct coll_comm *parent, const struct split *spl
 static zero_result join_group(struct coll_comm *parent, struct split *split,
                               struct coll_comm **group, struct base_error *error)
 {
+    assert(!*group);
     struct base_error mine = {0};
     size_t part = 0;
     zero_result result = ZERO_OK;
@@ -173,6 +179,7 @@ zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_c
 
 void coll_group_close(struct coll_comm *group)
 {
+    assert(group->root_ranks); // it is not the root
     struct coll_comm **link = &group->comm_world->comms;
     while (*link != group)
         link = &(*link)->next;

@@ -2,9 +2,12 @@
 
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
+
 static zero_result start(struct coll_comm *comm, const struct coll_message *op,
                          struct coll_request *request, enum coll_kind kind)
 {
+    assert(kind == COLL_SEND || kind == COLL_RECEIVE);
     if (request->state != COLL_IDLE)
         return coll_refuse(comm, request, kind, "the request is not drained");
     if (op->peer < 0 || op->peer >= comm->world)

@@ -5,6 +5,7 @@
 #include "collectives/comm/signature.h"
 #include "collectives/control/control.h"
 
+#include <assert.h>
 #include <string.h>
 
 _Static_assert(sizeof((struct control_record *)0)->kind == COLL_KIND_BYTES, "a kind has its place");
@@ -30,6 +31,7 @@ static void describe_message(const struct coll_comm *comm, const struct coll_mes
 static void describe(const struct coll_comm *comm, const struct coll_request *request,
                      struct control_record *record)
 {
+    assert(request->kind > COLL_NONE && request->kind < COLL_KINDS);
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER:
         record->bytes = request->op.all_gather.spans[comm->rank].count;
@@ -72,6 +74,7 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
 
 void coll_record_begin(const struct coll_comm *comm, struct coll_request *request)
 {
+    assert(request->comm == comm);
     request->record = 0;
     if (!comm->comm_world->control)
         return;

@@ -3,14 +3,18 @@
 #include "base/kernels/sum.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
+
 static bool aligned(const void *address, zero_dtype dtype)
 {
+    assert(coll_dtype_bytes(dtype) > 0);
     return (uintptr_t)address % coll_dtype_bytes(dtype) == 0;
 }
 
 /** Whether a call leaves a block of its sum_group unfinished, or finds one so. */
 static bool needs_block(const struct coll_reduce_scatter *op)
 {
+    assert(op->sum_group > 1);
     const uint64_t next = op->first + (uint64_t)op->contributors;
     return op->first % op->sum_group != 0 || (!op->last && next % op->sum_group != 0);
 }

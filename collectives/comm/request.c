@@ -1,6 +1,7 @@
 #include "collectives/comm/comm_internal.h"
 #include "collectives/comm/signature.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 zero_result coll_refuse(struct coll_comm *comm, const struct coll_request *request,
@@ -28,6 +29,7 @@ static struct coll_queue *queue_of(struct coll_comm *comm, const struct coll_req
 
 static void enqueue(struct coll_queue *queue, struct coll_request *request)
 {
+    assert(!request->next && !queue->first == !queue->last);
     if (queue->last)
         queue->last->next = request;
     else
@@ -42,6 +44,7 @@ static uint64_t *next_sequence(struct coll_comm *comm, const struct coll_request
     if (!coll_is_message(request))
         return &comm->sequence;
     const int peer = request->op.message.peer;
+    assert(peer >= 0 && peer < comm->world);
     return request->kind == COLL_SEND ? &comm->sends[peer] : &comm->receives[peer];
 }
 
@@ -57,6 +60,7 @@ zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enu
     zero_result result = coll_stop(comm);
     if (result != ZERO_OK)
         return result;
+    assert(kind > COLL_NONE && kind < COLL_KINDS && request->state != COLL_STARTED);
     request->comm = comm;
     request->kind = kind;
     request->sequence = *next_sequence(comm, request);
@@ -80,6 +84,7 @@ zero_result coll_begin(struct coll_comm *comm, struct coll_request *request, enu
 
 static void dequeue(struct coll_queue *queue, struct coll_request *request)
 {
+    assert(queue->first && queue->last);
     struct coll_request *before = NULL;
     if (queue->first == request) {
         queue->first = request->next;
@@ -95,6 +100,7 @@ static void dequeue(struct coll_queue *queue, struct coll_request *request)
 
 void coll_retire(struct coll_comm *comm, struct coll_request *request)
 {
+    assert(request->state == COLL_STARTED && request->comm == comm);
     dequeue(queue_of(comm, request), request);
     request->state = COLL_COMPLETE;
     coll_record_end(comm, request);

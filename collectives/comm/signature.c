@@ -2,6 +2,7 @@
 
 #include "base/hash.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,7 @@ const char *coll_kind_name(uint32_t kind)
 /** Copies a text, cut where it does not fit, to zeros. */
 static void sign_text(char *to, size_t size, const char *text)
 {
+    assert(size > 0);
     if (text)
         memcpy(to, text, strnlen(text, size - 1));
 }
@@ -58,6 +60,7 @@ static void sign_small(struct coll_signature *signature, const struct coll_reque
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request)
 {
+    assert(request->kind > COLL_NONE && request->kind < COLL_KINDS);
     memset(signature, 0, sizeof *signature);
     signature->kind = request->kind;
     if (request->kind == COLL_ALL_GATHER) {
@@ -109,6 +112,8 @@ void coll_signature_end(struct coll_signature *signature)
 uint64_t coll_signature_digest(const struct coll_signature *signature)
 {
     // All that small operations can differ in fits: bytes in 24 bits, root in 24, the others in 8.
+    assert(!coll_kind_is_small(signature->kind) ||
+           (signature->bytes >> 24 == 0 && signature->root >= 0 && signature->root >> 24 == 0));
     if (coll_kind_is_small(signature->kind))
         return (uint64_t)signature->kind << 56 | (uint64_t)signature->variant << 48 |
                (uint64_t)(uint32_t)signature->root << 24 | signature->bytes;
@@ -127,6 +132,7 @@ void coll_signature_text(const struct coll_signature *signature, uint64_t sequen
     if (signature->what[0])
         used += snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, ", %s %" PRIu32,
                          signature->what, signature->number);
+    assert(used > 0 && used < COLL_TEXT_BYTES);
     if (signature->name[0])
         snprintf(text + used, COLL_TEXT_BYTES - (size_t)used, " (%s)", signature->name);
 }

@@ -2,6 +2,7 @@
 
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 static size_t smaller(size_t a, size_t b)
@@ -14,6 +15,7 @@ static size_t smaller(size_t a, size_t b)
 static zero_result run_chunk(struct coll_comm *comm, enum coll_kind kind,
                              const struct coll_small *chunk)
 {
+    assert(comm->next_small < COLL_SMALL_SLOTS && chunk->bytes <= COLL_SMALL_BYTES);
     struct coll_small *small = &comm->small[comm->next_small];
     zero_result result = ZERO_OK;
     if (!coll_drained(comm, &small->request))

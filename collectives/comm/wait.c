@@ -9,6 +9,7 @@
 #include "collectives/comm/comm_internal.h"
 #include "collectives/comm/signature.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdio.h>
 
@@ -60,6 +61,7 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
 {
     const bool in_order = goal == COLL_GOAL_COMPLETE && !coll_is_message(request);
     const struct coll_request *shown = in_order ? comm->queue.first : request;
+    assert(shown);
     struct coll_signature signature;
     coll_signature_make(&signature, comm, shown);
     coll_signature_text(&signature, shown->sequence, text);
@@ -88,6 +90,7 @@ static void list_absent(const struct coll_comm *comm, const struct coll_request 
         base_text_add(text, "%s", each);
         return;
     }
+    assert(first >= 0 && first < comm->world);
     comm->transport->last_call(comm, first, last, sizeof last);
     base_text_add(text, "%s (last call of rank %d: %s)", base_numbers_text(&absent, "rank"),
                   coll_root_rank(comm, first), last);
@@ -112,6 +115,7 @@ uint64_t coll_first_reminder(uint64_t remind_ns, uint64_t timeout_ns)
 static void remind(const struct coll_comm *comm, const struct coll_request *request,
                    enum coll_goal goal, uint64_t waited_ns)
 {
+    assert(goal <= COLL_GOAL_ROOM);
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     char of[COLL_NAME_BYTES + sizeof " of \"\""] = "";
     if (!base_log_passes(comm->comm_world->log, ZERO_LOG_WARN, "coll"))
@@ -138,6 +142,7 @@ static void learn(struct coll_comm_world *comm_world, const struct waiter *waite
 static void declare_timeout(struct coll_comm *comm, const struct coll_request *request,
                             enum coll_goal goal, uint64_t waited_ns)
 {
+    assert(goal <= COLL_GOAL_ROOM);
     char operation[COLL_TEXT_BYTES], ranks[COLL_MESSAGE_BYTES / 2] = "";
     describe(comm, request, goal, operation);
     list_absent(comm, request, goal, &(struct base_text){ranks, sizeof ranks, 0});
@@ -154,6 +159,7 @@ static void check_hope(struct coll_comm *comm, const struct coll_request *reques
     char operation[COLL_TEXT_BYTES];
     const int dead =
         comm->transport->dead_peer ? comm->transport->dead_peer(comm->comm_world->root) : -1;
+    assert(dead < comm->comm_world->root->world);
     if (dead >= 0) {
         char message[COLL_MESSAGE_BYTES];
         describe(comm, request, goal, operation);
@@ -177,6 +183,7 @@ static void check_hope(struct coll_comm *comm, const struct coll_request *reques
 uint64_t coll_waited(struct coll_clock *clock)
 {
     const uint64_t now = base_clock_ns();
+    assert(now >= clock->last_ns);
     if (clock->last_ns > 0) {
         const uint64_t passed = now - clock->last_ns;
         clock->waited_ns += passed < RUNNING_NS ? passed : RUNNING_NS;
@@ -188,6 +195,7 @@ uint64_t coll_waited(struct coll_clock *clock)
 /** After progress: what comes next is another wait. */
 static void start_over(struct coll_comm_world *comm_world, struct waiter *waiter)
 {
+    assert(comm_world->doubt <= MOST_DOUBT);
     if (waiter->rounds > 0 && waiter->yields == 0 && comm_world->doubt > 0)
         comm_world->doubt--;
     learn(comm_world, waiter);
@@ -215,6 +223,7 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
     if (round >= comm_world->spins)
         coll_waited(&waiter->clock);
     const uint64_t waited_ns = waiter->clock.waited_ns;
+    assert(waiter->checked_ns <= waited_ns);
     if (waiter->yields == 0 && waited_ns <= comm_world->spin_ns >> comm_world->doubt &&
         (round < comm_world->spins || comm_world->spin_ns > 0)) {
         base_cpu_relax();

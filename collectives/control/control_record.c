@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -25,6 +26,7 @@ _Static_assert(sizeof(struct control_status) % sizeof(word) == 0, "a status is w
 
 static void store_words(void *to, const void *from, size_t bytes)
 {
+    assert(bytes % sizeof(word) == 0 && (uintptr_t)to % sizeof(word) == 0);
     word *words = to;
     for (size_t i = 0; i < bytes / sizeof *words; i++) {
         uint64_t value;
@@ -35,6 +37,7 @@ static void store_words(void *to, const void *from, size_t bytes)
 
 static void load_words(void *to, const void *from, size_t bytes)
 {
+    assert(bytes % sizeof(word) == 0 && (uintptr_t)from % sizeof(word) == 0);
     const word *words = from;
     for (size_t i = 0; i < bytes / sizeof *words; i++) {
         const uint64_t value = __atomic_load_n(&words[i], __ATOMIC_ACQUIRE);
@@ -56,12 +59,14 @@ static void load_payload(void *to, const void *from, size_t size)
 
 static struct control_record *slot_of(struct control_rank *area, uint64_t number)
 {
+    assert(number > 0);
     return &area->ring[(number - 1) % CONTROL_RECORDS];
 }
 
 /** Makes a slot record `number`'s; false if a newer one has it, or if it cannot be had. */
 static bool claim(struct control_record *slot, uint64_t number)
 {
+    assert(number > 0);
     uint64_t seen = atomic_load_explicit(&slot->stamp, memory_order_relaxed);
     for (int i = 0; i < CLAIM_TRIES && seen < 2 * number; i++) {
         if (seen % 2 == 0 &&
@@ -109,6 +114,7 @@ void control_end(struct control_rank *area, uint64_t number)
 
 void control_copy_name(char *field, size_t size, const char *text)
 {
+    assert(size > 0);
     size_t i = 0;
     for (; i < size - 1 && text[i]; i++)
         field[i] = text[i];
@@ -119,6 +125,7 @@ void control_copy_name(char *field, size_t size, const char *text)
 /** With a reason, or NULL. */
 static void note_lost(struct control_rank *area, int lost, const char *reason)
 {
+    assert(lost >= 0);
     uint64_t never = 0;
     if (!area ||
         !atomic_compare_exchange_strong_explicit(&area->lost_ns, &never, base_clock_ns(),
@@ -142,6 +149,7 @@ void control_note_reason(struct control_rank *area, int rank, const char *reason
 bool control_reason(const struct control_segment *segment, int rank,
                     char reason[CONTROL_REASON_BYTES])
 {
+    assert(rank >= 0 && (uint32_t)rank < segment->world);
     const struct control_rank *area = &segment->ranks[rank];
     *reason = '\0';
     if (atomic_load_explicit(&area->lost, memory_order_acquire) != (uint32_t)rank + 1)

@@ -4,6 +4,7 @@
 #include "collectives/rendezvous/launcher_variables.h"
 #include "collectives/rendezvous/rendezvous.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,12 +20,14 @@ enum { PAGE_BYTES = 4096 };
 
 size_t control_bytes(int world)
 {
+    assert(world >= 1);
     return sizeof(struct control_segment) + (size_t)world * sizeof(struct control_rank);
 }
 
 static zero_result map(struct control_segment **segment, int fd, size_t bytes, int protection,
                        struct base_error *error)
 {
+    assert(fd >= 0 && bytes > 0);
     void *mapped = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "mapping the %zu bytes of " VARIABLE,
@@ -36,6 +39,7 @@ static zero_result map(struct control_segment **segment, int fd, size_t bytes, i
 zero_result control_create(struct control_segment **segment, int *fd, int world, bool trace,
                            struct base_error *error)
 {
+    assert(world <= BOOT_WORLD_MAX);
     const size_t bytes = control_bytes(world);
     zero_result result = ZERO_OK;
     *segment = NULL;

@@ -1,6 +1,7 @@
 #include "base/text.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int rank)
@@ -11,6 +12,7 @@ const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int ra
 void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence)
 {
     struct gcomm_call_log *call_log = gcomm->call_log;
+    assert(sequence > atomic_load(&call_log->started));
     const size_t place = sequence % GCOMM_UNDER_WAY;
     uint64_t words[GCOMM_CALL_WORDS];
     memcpy(words, signature, sizeof words);
@@ -30,6 +32,7 @@ void gcomm_log_state(struct gcomm *gcomm, enum gcomm_state state)
 
 void gcomm_log_finish(struct gcomm *gcomm, uint64_t finished)
 {
+    assert(atomic_load(&gcomm->call_log->finished) <= finished);
     if (atomic_load(&gcomm->call_log->finished) == finished)
         return;
     atomic_store(&gcomm->call_log->finished, finished);
@@ -40,6 +43,7 @@ void gcomm_log_finish(struct gcomm *gcomm, uint64_t finished)
 static bool read_call(const struct gcomm_call_log *call_log, uint64_t sequence,
                       struct coll_signature *signature)
 {
+    assert(sequence > 0);
     const size_t place = sequence % GCOMM_UNDER_WAY;
     uint64_t words[GCOMM_CALL_WORDS];
     if (atomic_load(&call_log->calls[place].sequence) != sequence)
@@ -98,6 +102,7 @@ void gcomm_log_text(const struct gcomm *gcomm, int rank, uint64_t sequence,
 
 void gcomm_log_absent(const struct gcomm *gcomm, uint64_t sequence, char *text, size_t size)
 {
+    assert(sequence > 0 && size > 0);
     struct base_text list = {text, size, 0};
     text[0] = '\0';
     for (int rank = 0; rank < gcomm->host->world; rank++) {

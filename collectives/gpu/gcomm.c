@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -108,6 +109,7 @@ static zero_result agree(struct coll_comm *host, size_t value, const char *what,
 /** NULL: there is no memory. */
 static struct gcomm *allocate(const struct gcomm_config *config)
 {
+    assert(config->host);
     struct coll_comm *host = config->host;
     struct gcomm *gcomm = base_calloc(1, sizeof *gcomm);
     uint64_t *compared = base_calloc((size_t)host->world, sizeof *compared);
@@ -202,6 +204,7 @@ static void wait_for_meeting(const struct gcomm *gcomm)
 static zero_result make_link(struct gcomm *gcomm, const struct gcomm_config *config,
                              const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
+    assert(!gcomm->link);
     void *link = NULL;
     pthread_mutex_lock(&gcomm->calls);
     const zero_result result = coll_failed(gcomm->host)
@@ -276,6 +279,7 @@ static void dismiss(struct gcomm *gcomm)
 static zero_result enroll(struct gcomm *gcomm, const struct gcomm_config *config,
                           struct base_error *error)
 {
+    assert(!gcomm->memory);
     struct base_error mine = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
     if (config->memory && gcomm->transport->enroll)
@@ -300,6 +304,7 @@ static zero_result enroll(struct gcomm *gcomm, const struct gcomm_config *config
 /** What is there is still used, and stays as it is. */
 static void leave_behind(struct gcomm *gcomm)
 {
+    assert(!gcomm->left_behind);
     base_logf(gcomm->log, ZERO_LOG_ERROR, "coll",
               "%s: what rank %d has under way on %s can't be ended within %.1f s, and is left "
               "behind",
@@ -318,8 +323,10 @@ static void leave_behind(struct gcomm *gcomm)
 static zero_result meet_in(struct gcomm *gcomm, struct coll_arena *arena,
                            const struct gcomm_config *config, struct base_error *error)
 {
+    assert(arena && !gcomm->call_log);
     gcomm->arena = arena;
     gcomm->call_log = coll_arena_base(arena);
+    assert(gcomm->call_log);
     zero_result result = join(gcomm, config, error);
     if (!result)
         result = enroll(gcomm, config, error);

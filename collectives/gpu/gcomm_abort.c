@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
+
 #define GATHERING_NS UINT64_C(500000000)
 
 // How long whoever is in a call may take to come out of it; longer, and that waits for the driver.
@@ -59,6 +61,7 @@ static void take(struct gcomm_abort *one)
  * he comes out of that: what was told lets the driver go on. */
 static void end_links(struct gcomm *gcomm, struct gcomm_abort *first)
 {
+    assert(first);
     const uint64_t until_ns = base_clock_ns() + CALL_NS;
     struct base_error error = {.result = ZERO_OK};
     for (struct gcomm_abort *one = first; one; one = one->next) {
@@ -88,6 +91,7 @@ static void let_others(unsigned *rounds)
 /** Until all have come that are expected, or that takes too long: others may be well. */
 static void gather(void)
 {
+    assert(!all.gathers);
     struct coll_clock clock = {0};
     unsigned rounds = 0;
     all.gathers = true;
@@ -99,6 +103,7 @@ static void gather(void)
 /** Who comes meanwhile does not wait for these: these may have to wait for it. */
 static void end_all(struct gcomm *gcomm)
 {
+    assert(all.come);
     struct gcomm_abort *next, *first = all.come;
     all.come = NULL;
     for (struct gcomm_abort *one = first; one; one = one->next)
@@ -126,6 +131,7 @@ static void end_with_others(struct gcomm *gcomm)
     struct gcomm_abort mine = {.gcomm = gcomm};
     unsigned rounds = 0;
     pthread_mutex_lock(&all.mutex);
+    assert(all.expected > 0);
     all.expected--;
     mine.next = all.come;
     all.come = &mine;
@@ -158,6 +164,7 @@ void gcomm_abort_join(struct gcomm *gcomm)
         end_with_others(gcomm);
     } else if (entangled) {
         pthread_mutex_lock(&all.mutex);
+        assert(all.expected > 0);
         all.expected--;
         pthread_mutex_unlock(&all.mutex);
     } else {

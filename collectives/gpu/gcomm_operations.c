@@ -2,6 +2,7 @@
 #include "base/kernels/sum.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 
 static struct coll_signature signature_of(enum coll_kind kind, const struct coll_label *label)
 {
+    assert(kind > COLL_NONE && kind < COLL_KINDS);
     struct coll_signature signature;
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
@@ -70,6 +72,7 @@ typedef zero_result (*give_fn)(struct gcomm *gcomm, const void *op, struct base_
 static zero_result enqueue(struct gcomm *gcomm, const struct coll_signature *signature,
                            uint64_t bytes, give_fn give, const void *op, uint64_t *ticket)
 {
+    assert(give && op);
     struct base_error inner = {.result = ZERO_OK};
     zero_result result = coll_failed(gcomm->host);
     if (ticket)
@@ -196,6 +199,7 @@ zero_result gcomm_exchange(struct gcomm *gcomm, const void *mine, size_t bytes, 
 static zero_result scatter_section(struct gcomm *gcomm, const struct gcomm_scatter *op,
                                    const struct gcomm_scattered *section, struct base_error *error)
 {
+    assert(op->contributors >= 1 && op->contributors <= gcomm->host->world);
     const struct gcomm_transport *transport = gcomm->transport;
     const int mine = gcomm->host->rank, world = gcomm->host->world;
     const struct coll_span *spans = section->spans;
@@ -262,6 +266,7 @@ static zero_result reduce_section(struct gcomm *gcomm, const struct gcomm_reduce
     const struct gcomm_transport *transport = gcomm->transport;
     const struct coll_span *spans = section->spans;
     const size_t size = coll_dtype_bytes(op->dtype);
+    assert(size > 0);
     zero_result result = ZERO_OK;
     if (are_even(gcomm, spans))
         return spans[0].count == 0

@@ -1,6 +1,7 @@
 #include "collectives/control/control.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,7 @@ zero_result gcomm_advance(struct gcomm *gcomm)
         control_end(gcomm->host->comm_world->control, operation->record);
         gcomm->finished = next;
     }
+    assert(gcomm->finished <= gcomm->started);
     const bool fails = result < 0 && !gcomm->is_over;
     if (!gcomm->is_over) // else the host, whose the call log is, may be gone
         gcomm_log_finish(gcomm, gcomm->finished);
@@ -78,12 +80,14 @@ zero_result gcomm_advance(struct gcomm *gcomm)
 zero_result gcomm_fail(struct gcomm *gcomm, zero_result result, uint64_t sequence,
                        const char *format, ...)
 {
+    assert(result < 0);
     char message[COLL_MESSAGE_BYTES], operation[COLL_TEXT_BYTES];
     const int rank = gcomm->host->rank;
     va_list arguments;
     gcomm_log_text(gcomm, rank, sequence, operation);
     const int used =
         snprintf(message, sizeof message, "rank %d: %s on %s: ", rank, operation, gcomm->where);
+    assert(used > 0 && used < COLL_MESSAGE_BYTES);
     va_start(arguments, format);
     vsnprintf(message + used, sizeof message - (size_t)used, format, arguments);
     va_end(arguments);
@@ -96,6 +100,7 @@ zero_result gcomm_fail(struct gcomm *gcomm, zero_result result, uint64_t sequenc
 static void record(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence,
                    uint64_t bytes)
 {
+    assert(sequence == gcomm->started + 1);
     struct control_record record = {
         .sequence = sequence,
         .what = CONTROL_OPERATION,
@@ -133,6 +138,7 @@ static void tell(struct gcomm *gcomm, bool is_starting)
 
 static zero_result announce(struct gcomm *gcomm, uint64_t sequence, struct base_error *error)
 {
+    assert(sequence == gcomm->started + 1);
     const zero_result result =
         gcomm->kind->event_record(gcomm_operation(gcomm, sequence)->ready, gcomm->stream, error);
     pthread_mutex_lock(&gcomm->mutex);

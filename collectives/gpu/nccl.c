@@ -2,6 +2,7 @@
 #include "collectives/gpu/gcomm_internal.h"
 #include "collectives/gpu/nccl_library.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,7 @@ static zero_result nccl_identify(unsigned char id[GCOMM_ID_BYTES], struct base_e
 static zero_result nccl_join(void **to, const struct gcomm_config *config,
                              const unsigned char id[GCOMM_ID_BYTES], struct base_error *error)
 {
+    assert(config->host->rank >= 0 && config->host->rank < config->host->world);
     const int rank = config->host->rank;
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId unique;
@@ -206,6 +208,7 @@ static zero_result nccl_free(void *memory, struct base_error *error)
 static zero_result nccl_enroll(void *of, void *memory, size_t bytes, struct base_error *error)
 {
     struct link *link = of;
+    assert(!link->enrolled);
     const zero_result result =
         done(nccl_loaded()->enroll(link->comm, memory, bytes, &link->enrolled), "ncclCommRegister",
              link->comm, error);
@@ -231,6 +234,7 @@ static zero_result nccl_dismiss(void *of, struct base_error *error)
 static zero_result nccl_begin(void *of, struct base_error *error)
 {
     const struct link *link = of;
+    assert(link && link->comm);
     return done(nccl_loaded()->group_start(), "ncclGroupStart", link->comm, error);
 }
 
@@ -270,6 +274,7 @@ static ncclDataType_t type_of(zero_dtype dtype)
         [ZERO_F32] = ncclFloat32, [ZERO_BF16] = ncclBfloat16, [ZERO_F16] = ncclFloat16,
         [ZERO_F64] = ncclFloat64, [ZERO_I32] = ncclInt32,     [ZERO_I64] = ncclInt64,
     };
+    assert((size_t)dtype < sizeof types / sizeof *types);
     return types[dtype];
 }
 

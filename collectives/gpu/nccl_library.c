@@ -2,6 +2,7 @@
 
 #include "base/library.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 
 #define LIBRARY "libnccl.so.2"
@@ -12,6 +13,7 @@ static struct nccl_library loaded;
 
 const struct nccl_library *nccl_loaded(void)
 {
+    assert(loaded.version); // nccl_library() was called
     return &loaded;
 }
 

@@ -6,6 +6,7 @@
 #include "base/kernels/sum.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -52,6 +53,7 @@ static zero_result staged_prepare(const struct gcomm_config *config, struct base
  * that a gather has. */
 static size_t staged_memory(int world, const struct gcomm_load *most)
 {
+    assert(world >= 1);
     const size_t moves = 2 * most->sections * (size_t)world;
     const size_t spans = most->sections * (size_t)world * sizeof(struct coll_span);
     const size_t listed = moves > LEAST_MOVES / 2 ? 2 * moves : LEAST_MOVES;
@@ -112,6 +114,7 @@ static size_t staged_bytes(const struct link *link, const struct move *move)
 /** Where a move's bytes are, behind the spans that a gather has. */
 static char *data_of(const struct link *link, const struct move *move)
 {
+    assert(link->staging && move->at + staged_bytes(link, move) <= link->bytes);
     const size_t world = (size_t)link->host->world;
     return link->staging + move->at +
            (move->kind == ALL_GATHER ? world * sizeof(struct coll_span) : 0);
@@ -142,6 +145,7 @@ static zero_result place(struct link *link, struct base_error *error)
 /** This rank's part of what a move reads, to the host's memory. */
 static zero_result bring(const struct link *link, const struct move *move, struct base_error *error)
 {
+    assert(move->kind <= REDUCE);
     char *to = data_of(link, move);
     size_t bytes = staged_bytes(link, move);
     if (move->kind == ALL_GATHER) {
@@ -158,6 +162,7 @@ static zero_result bring(const struct link *link, const struct move *move, struc
 static zero_result return_gather(const struct link *link, const struct move *move,
                                  struct base_error *error)
 {
+    assert(move->kind == ALL_GATHER);
     const char *from = data_of(link, move);
     char *to = move->to;
     const size_t all = move->bytes * (size_t)link->host->world;
@@ -190,6 +195,7 @@ static zero_result return_it(const struct link *link, const struct move *move,
 
 static zero_result start_gather(struct link *link, struct move *move)
 {
+    assert(move->kind == ALL_GATHER);
     struct coll_span *spans = (struct coll_span *)(void *)(link->staging + move->at);
     char *const data = data_of(link, move);
     for (int rank = 0; rank < link->host->world; rank++)
@@ -201,6 +207,7 @@ static zero_result start_gather(struct link *link, struct move *move)
 
 static zero_result start_sum(struct link *link, struct move *move)
 {
+    assert(move->kind == REDUCE_SCATTER || move->kind == REDUCE);
     char *const data = data_of(link, move);
     const size_t blocks = move->kind == REDUCE_SCATTER ? (size_t)link->host->world : 1;
     const struct coll_all_reduce op = {.source = data,
@@ -257,6 +264,7 @@ static zero_result staged_ready(void *of, struct base_error *error)
 {
     struct link *link = of;
     zero_result result = ZERO_OK;
+    assert(link->drained <= link->count);
     if (link->drained == link->count || !pthread_equal(link->caller, pthread_self()))
         return ZERO_OK;
     if (coll_progress(link->host) != ZERO_OK)
@@ -278,6 +286,7 @@ static zero_result staged_ready(void *of, struct base_error *error)
 static zero_result add(struct link *link, const struct move *move, void *stream,
                        struct base_error *error)
 {
+    assert(link->count <= link->most && link->drained == 0);
     if (link->count == link->most) {
         const size_t most = link->most ? 2 * link->most : LEAST_MOVES;
         struct move *moves = base_calloc(most, sizeof *moves);

@@ -2,6 +2,7 @@
 #include "base/thread.h"
 #include "collectives/gpu/gcomm_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -29,6 +30,7 @@ void gcomm_pause(unsigned *rounds)
 
 zero_result gcomm_fail_timeout(struct gcomm *gcomm, uint64_t sequence, uint64_t waited_ns)
 {
+    assert(sequence > 0);
     char absent[COLL_MESSAGE_BYTES / 2];
     gcomm_log_absent(gcomm, sequence, absent, sizeof absent);
     if (absent[0])
@@ -77,6 +79,7 @@ static bool begin(struct gcomm *gcomm)
 {
     const bool entered = gcomm->kind->enter(gcomm->number, NULL) == ZERO_OK;
     pthread_mutex_lock(&gcomm->mutex);
+    assert(gcomm->there < 2);
     gcomm->there++;
     pthread_cond_broadcast(&gcomm->news);
     return entered;
@@ -157,6 +160,7 @@ static uint64_t age(struct coll_clock *clock, uint64_t *seen, uint64_t now, bool
 static zero_result look_at_times(struct gcomm *gcomm, struct watchdog *watch,
                                  const struct sight *now)
 {
+    assert(now->finished <= now->started);
     const uint64_t oldest = now->finished + 1;
     const uint64_t came_ns = age(&watch->came, &watch->oldest, oldest, now->come_to == oldest);
     const uint64_t asks_ns =
@@ -280,6 +284,7 @@ static int start_both(struct gcomm *gcomm)
 
 zero_result gcomm_watchdog_start(struct gcomm *gcomm, struct base_error *error)
 {
+    assert(!gcomm->has_threads);
     pthread_mutex_init(&gcomm->calls, NULL);
     pthread_mutex_init(&gcomm->mutex, NULL);
     base_cond_init(&gcomm->news);
@@ -297,6 +302,7 @@ zero_result gcomm_watchdog_start(struct gcomm *gcomm, struct base_error *error)
 
 bool gcomm_watchdog_stop(struct gcomm *gcomm)
 {
+    assert(gcomm->has_threads);
     const uint64_t until = base_clock_ns() + gcomm->abort_timeout_ns;
     pthread_mutex_lock(&gcomm->mutex);
     gcomm->is_over = true;

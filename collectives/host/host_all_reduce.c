@@ -5,6 +5,7 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <fenv.h>
 
 enum { GRANULE = 1024 /* elements: ranks don't share a cache line */ };
@@ -16,6 +17,7 @@ enum { GRANULE = 1024 /* elements: ranks don't share a cache line */ };
 static struct coll_span share_of(const struct coll_comm *comm, const struct coll_all_reduce *op,
                                  int rank)
 {
+    assert(rank >= 0 && rank < comm->world);
     const size_t granules = op->count / GRANULE + (op->count % GRANULE != 0);
     const size_t world = (size_t)comm->world, me = (size_t)rank;
     const size_t each = granules / world, more = granules % world;
@@ -56,6 +58,7 @@ static int list_targets(const struct coll_comm *comm, const struct coll_request 
         if (target != targets[count - 1])
             targets[count++] = target;
     }
+    assert(count >= 1 && count <= comm->world);
     return count;
 }
 
@@ -64,6 +67,7 @@ static int list_targets(const struct coll_comm *comm, const struct coll_request 
 static void reduce_piece(struct coll_comm *comm, const struct coll_request *request, size_t first,
                          size_t count, bool everywhere)
 {
+    assert(count > 0 && first + count <= request->op.all_reduce.count);
     const struct coll_all_reduce *op = &request->op.all_reduce;
     const struct host_comm *host = coll_host_of(comm);
     const size_t size = coll_dtype_bytes(op->dtype);
@@ -106,6 +110,7 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
     const struct coll_span share = share_of(comm, op, comm->rank);
     const size_t size = coll_dtype_bytes(op->dtype);
     const size_t most = coll_host_piece(comm, request, comm->world, size);
+    assert(most > 0 && host->at <= share.count);
     while (host->at < share.count) {
         const size_t left = share.count - host->at, count = left < most ? left : most;
         const size_t next = left - count < most ? left - count : most;
@@ -134,6 +139,7 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
         struct host_place from = coll_host_descriptor(comm, rank, request->sequence)->target;
         from.at += share.offset * size;
         size_t *done = &coll_host_of(comm)->fetched[rank];
+        assert(*done <= share.count * size);
         if (*done == share.count * size)
             continue;
         const zero_result fetched =
@@ -152,6 +158,7 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
 /** Counts steps that this rank has done, for the others to see. */
 static void count_steps(struct coll_comm *comm, uint64_t steps)
 {
+    assert(steps == 1 || steps == 2);
     _Atomic uint64_t *written = &coll_host_own(comm)->written;
     const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
     atomic_store_explicit(written, before + steps, memory_order_release);
@@ -182,6 +189,7 @@ zero_result coll_host_all_reduce(struct coll_comm *comm, struct coll_request *re
         return result;
     const struct host_block *own = coll_host_own(comm);
     if (coll_host_of(comm)->at != REDUCED) {
+        assert(atomic_load(&own->written) % 2 == 0);
         const bool everywhere = open_to_all(comm, request);
         result = reduce_share(comm, request, everywhere);
         if (result != ZERO_OK)

@@ -5,8 +5,11 @@
 #include "base/cpu.h"
 #include "base/futex.h"
 
+#include <assert.h>
+
 size_t coll_host_block_bytes(int world)
 {
+    assert(world >= 1);
     const size_t ranks = (size_t)world;
     return sizeof(struct host_block) + ranks * sizeof(struct host_p2p_queue) +
            HOST_TABLES * ranks * sizeof(struct coll_span);
@@ -14,6 +17,7 @@ size_t coll_host_block_bytes(int world)
 
 struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table)
 {
+    assert(places >= 1 && table < HOST_TABLES);
     struct host_p2p_queue *behind = block->p2p_queues + places;
     return (struct coll_span *)(void *)behind + table * (size_t)places;
 }
@@ -27,6 +31,7 @@ void coll_host_prepare(struct host_block *block)
 
 bool coll_host_left(const struct coll_comm *comm, int rank)
 {
+    assert(rank >= 0 && rank < comm->world);
     return atomic_load(&coll_host_of(comm)->blocks[rank]->consumed) == HOST_GONE;
 }
 
@@ -54,6 +59,7 @@ static void wake_if_asleep(const struct host_comm *host, int rank)
 
 void coll_host_wake_rank(struct coll_comm *comm, int rank)
 {
+    assert(rank >= 0 && rank < comm->world);
     const struct host_comm *host = coll_host_of(comm);
     atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     wake_if_asleep(host, rank);

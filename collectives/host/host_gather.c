@@ -2,6 +2,8 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
+
 /** Brings what `rank` has for this rank, as far as it can. */
 typedef zero_result (*take_fn)(struct coll_comm *comm, const struct coll_request *request,
                                int rank);
@@ -11,6 +13,7 @@ typedef zero_result (*take_fn)(struct coll_comm *comm, const struct coll_request
 static zero_result take_all(struct coll_comm *comm, struct coll_request *request,
                             const struct coll_span *spans, take_fn take)
 {
+    assert(request == comm->queue.first);
     unsigned char *met = coll_host_of(comm)->met;
     zero_result result = ZERO_OK;
     // Everybody starts with its own block and goes round, so that not all read the same one.
@@ -34,6 +37,7 @@ static zero_result take_all(struct coll_comm *comm, struct coll_request *request
 static zero_result fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
                          const struct host_place *place, size_t bytes, void *to)
 {
+    assert(rank >= 0 && rank < comm->world && (to || bytes == 0));
     coll_point(comm, request->kind, "read");
     const zero_result result =
         coll_host_fetch(comm, request, rank, place, bytes, to, &coll_host_of(comm)->fetched[rank]);
@@ -69,6 +73,7 @@ zero_result coll_host_all_gather(struct coll_comm *comm, struct coll_request *re
 zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_bulk_broadcast *op = &request->op.broadcast;
+    assert(op->root >= 0 && op->root < comm->world);
     if (comm->rank == op->root)
         return ZERO_OK;
     const zero_result result = coll_host_meet(comm, request, op->root);

@@ -1,6 +1,7 @@
 #include "base/arena.h"
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <string.h>
 
 size_t coll_host_group_slot_bytes(const struct coll_comm *root)
@@ -13,6 +14,7 @@ size_t coll_host_group_slot_bytes(const struct coll_comm *root)
 static zero_result take_group_slot(struct coll_comm *comm, host_group_slot_fn add, size_t *index,
                                    struct base_error *error)
 {
+    assert(!coll_host_of(comm)->blocks[comm->rank]);
     struct coll_comm *root = comm->comm_world->root;
     for (size_t i = 0; i < COLL_GROUPS_MAX; i++) {
         struct host_group_slot *group_slot = &coll_host_of(root)->group_slots[i];
@@ -40,6 +42,7 @@ static zero_result take_group_slot(struct coll_comm *comm, host_group_slot_fn ad
 zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn add,
                                     size_t *group_slot, struct base_error *error)
 {
+    assert(!comm->link && comm->root_ranks);
     const struct host_comm *root = coll_host_of(comm->comm_world->root);
     struct host_comm *host = base_calloc(1, sizeof *host);
     if (!host)
@@ -56,6 +59,7 @@ zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn a
 
 void coll_host_group_meet(struct coll_comm *comm, int rank, struct host_block *block)
 {
+    assert(rank >= 0 && rank < comm->world && block);
     coll_host_of(comm)->blocks[rank] = block;
     coll_host_of(comm)->joined = true;
 }

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/cpu.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** How long a rank with a processor of its own spins. */
@@ -27,6 +28,7 @@ size_t coll_host_memory(int world, bool shared)
 zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool shared,
                            struct base_error *error)
 {
+    assert(!host->blocks && !host->kernels);
     const size_t world = (size_t)comm->world;
     host->shared = shared;
     host->kernels = coll_sum_best();
@@ -85,6 +87,7 @@ static int usable_cpus(const struct coll_comm *comm)
 
 void coll_host_join(struct coll_comm *comm)
 {
+    assert(comm == comm->comm_world->root);
     struct coll_comm_world *comm_world = comm->comm_world;
     comm_world->counters.memory_bytes += coll_host_block_bytes(comm->world);
     comm_world->poison = &coll_host_of(comm)->blocks[0]->poison;

@@ -4,6 +4,7 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,7 @@ void coll_host_record_call(const struct coll_comm *comm, const struct coll_signa
     struct host_block *root_block = coll_host_of(comm)->root_blocks[comm->rank];
     struct host_last_call *last_call = &root_block->last_call;
     const uint64_t stamp = atomic_load_explicit(&last_call->stamp, memory_order_relaxed);
+    assert(stamp % 2 == 0); // this rank alone writes it
     struct call call = {.signature = *signature,
                         .sequence = sequence,
                         .posted = atomic_load_explicit(&root_block->posted, memory_order_relaxed)};

@@ -3,9 +3,12 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
+
 struct host_descriptor *coll_host_descriptor(const struct coll_comm *comm, int rank,
                                              uint64_t sequence)
 {
+    assert(rank >= 0 && rank < comm->world);
     return &coll_host_of(comm)->blocks[rank]->ring[sequence % HOST_RING];
 }
 
@@ -76,6 +79,7 @@ static zero_result fail_diverged(struct coll_comm *comm, const struct coll_reque
 
 zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank)
 {
+    assert(request == comm->queue.first);
     struct host_comm *host = coll_host_of(comm);
     if (host->met[rank] != HOST_NOT_MET)
         return ZERO_OK;
@@ -92,6 +96,7 @@ zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *re
 zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
                                int count)
 {
+    assert(count >= 0 && count <= comm->world);
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < count && result >= 0; rank++) {
         const zero_result met = coll_host_meet(comm, request, rank);

@@ -4,6 +4,7 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** What `owner` has posted to and received from `other`. */
@@ -26,6 +27,7 @@ static uint64_t posted_by(const struct coll_comm *comm, int peer)
 /** Posts a send whose turn it is, if there is room. ZERO_AGAIN: it isn't, or there is none. */
 static zero_result post(struct coll_comm *comm, const struct coll_request *request)
 {
+    assert(request->kind == COLL_SEND);
     const struct coll_message *op = &request->op.message;
     struct host_p2p_queue *own = p2p_queue_of(comm, comm->rank, op->peer);
     const uint64_t posted = atomic_load_explicit(&own->posted, memory_order_relaxed);
@@ -41,6 +43,7 @@ static zero_result post(struct coll_comm *comm, const struct coll_request *reque
 
 void coll_host_message_start(struct coll_comm *comm, const struct coll_request *request)
 {
+    assert(coll_is_message(request));
     if (request->kind == COLL_SEND)
         post(comm, request);
 }
@@ -81,6 +84,7 @@ static zero_result advance_receive(struct coll_comm *comm, struct coll_request *
         return fail_size(comm, request, slot);
     coll_point(comm, COLL_RECEIVE, "meet");
     coll_point(comm, COLL_RECEIVE, "read");
+    assert(request->moved <= op->bytes);
     const zero_result result = coll_host_fetch(comm, request, op->peer, &slot->source, op->bytes,
                                                op->data, &request->moved);
     if (result != ZERO_OK)

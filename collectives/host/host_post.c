@@ -1,5 +1,6 @@
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Whether the next all-to-all finds a table. */
@@ -43,6 +44,7 @@ static size_t spans_end(const struct coll_comm *comm, const struct coll_span *sp
 /** Posts the blocks of an all-to-all in the next table, whose number it returns. */
 static uint64_t post_blocks(const struct coll_comm *comm, const struct coll_request *request)
 {
+    assert(request->kind == COLL_ALL_TO_ALL);
     struct host_comm *host = coll_host_of(comm);
     const uint64_t table = host->all_to_alls++ % HOST_TABLES;
     host->tables[table] = request->sequence + 1;
@@ -86,6 +88,8 @@ static void describe_memory(struct host_descriptor *own, const struct coll_comm 
     }
     default: {
         const struct coll_small *small = (const struct coll_small *)request;
+        assert(coll_kind_is_small(request->kind) && small->slot >= 0 &&
+               small->slot < COLL_SMALL_SLOTS);
         source.at = (uint64_t)small->slot;
         if (small->in)
             memcpy(coll_host_inlined(request) ? own->bytes
@@ -119,6 +123,7 @@ zero_result coll_host_start(struct coll_comm *comm, struct coll_request *request
         return ZERO_AGAIN;
     struct host_comm *host = coll_host_of(comm);
     struct host_descriptor *own = coll_host_descriptor(comm, comm->rank, request->sequence);
+    assert(atomic_load(&coll_host_own(comm)->posted) == request->sequence);
     coll_signature_make(&own->signature, comm, request);
     own->history = host->history = lengthen(host->history, &own->signature);
     if (comm->root_ranks)
@@ -160,6 +165,8 @@ zero_result coll_host_progress(struct coll_comm *comm)
         result = ZERO_OK;
     while (comm->queue.first) {
         struct coll_request *request = comm->queue.first;
+        assert(request->state == COLL_STARTED && advance[request->kind]);
+        assert(atomic_load(&coll_host_own(comm)->consumed) == request->sequence);
         const zero_result advanced = advance[request->kind](comm, request);
         if (advanced < 0)
             return advanced;

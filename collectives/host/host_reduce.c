@@ -2,6 +2,7 @@
 
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <fenv.h>
 
 /** Elements that are offered at once: who takes them over leaves nothing in a cache for later, and
@@ -69,10 +70,12 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         const uint32_t position = (uint32_t)(number % op->sum_group);
         const uint32_t most = op->sum_group - position, left = (uint32_t)(op->contributors - k);
         taken = (int)(left < most ? left : most);
+        assert(taken >= 1 && k + taken <= op->contributors);
         const bool ends = left >= most || op->last, initial = number < op->sum_group;
         float *partial = initial ? sum : (float *)host->scratch->block;
         if (position > 0 || !ends)
             partial = op->block + tile->first;
+        assert(partial);
         const struct coll_pass pass = {.sum = partial,
                                        .sources = host->sources + k,
                                        .count = taken,
@@ -143,11 +146,13 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
 static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                      const struct tile *tile, enum coll_sum_to to)
 {
+    assert(tile->count > 0 && tile->count <= COLL_SUM_TILE);
     const struct host_comm *host = coll_host_of(comm);
     const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
     const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
     unsigned char *accumulator =
         op->accumulator ? (unsigned char *)op->accumulator + tile->first * size : NULL;
+    assert(accumulator || look);
     unsigned char *sum = place_of_sum(comm, op, accumulator, look != NULL, to);
     const bool finite =
         grouped(op) ? sum_blocks(comm, op, tile, (float *)(void *)sum)
@@ -175,6 +180,7 @@ static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter
 static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatter *op, size_t first,
                          size_t count)
 {
+    assert(first + count <= op->spans[comm->rank].count);
     const bool far = large(comm, op);
     const bool past = op->accumulator && fresh(op) && far;
     const enum coll_sum_to to = past ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
@@ -196,6 +202,7 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatte
 zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request *request,
                                int contributors, size_t first_byte, size_t bytes)
 {
+    assert(contributors >= 1 && contributors <= comm->world);
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < contributors && result >= 0; rank++) {
         const struct host_place *source =
@@ -221,6 +228,7 @@ zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request
         return result;
     const size_t size = coll_dtype_bytes(op->dtype);
     const size_t most = coll_host_piece(comm, request, op->contributors, size);
+    assert(most > 0 && host->at <= span->count);
     while (host->at < span->count) {
         const size_t left = span->count - host->at, count = left < most ? left : most;
         const size_t next = left - count < most ? left - count : most;

@@ -1,11 +1,13 @@
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** The bytes of `rank` for a small operation. */
 static const unsigned char *slot_of(struct coll_comm *comm, const struct coll_request *request,
                                     int rank)
 {
+    assert(coll_kind_is_small(request->kind));
     coll_point(comm, request->kind, "read");
     const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
     return coll_host_inlined(request)
@@ -16,6 +18,7 @@ static const unsigned char *slot_of(struct coll_comm *comm, const struct coll_re
 zero_result coll_host_exchange(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_small *small = (const struct coll_small *)request;
+    assert(small->bytes <= COLL_SMALL_BYTES);
     const zero_result result = coll_host_meet_all(comm, request, comm->world);
     if (result != ZERO_OK || small->bytes == 0)
         return result;
@@ -45,6 +48,7 @@ zero_result coll_host_small_all_reduce(struct coll_comm *comm, struct coll_reque
     if (result != ZERO_OK)
         return result;
     double *out = small->out;
+    assert(small->bytes % sizeof *out == 0);
     const size_t count = small->bytes / sizeof *out;
     memcpy(out, slot_of(comm, request, 0), small->bytes);
     for (int rank = 1; rank < comm->world; rank++) {

@@ -1,8 +1,11 @@
 #include "collectives/host/host.h"
 
+#include <assert.h>
+
 /** Whether `reader` reads what `owner` has posted for the request. */
 static bool reads(const struct coll_request *request, int reader, int owner)
 {
+    assert(request->kind > COLL_NONE && request->kind < COLL_KINDS);
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER:
         return request->op.all_gather.spans[owner].count > 0;
@@ -54,6 +57,7 @@ static bool needs(const struct coll_request *request, int reader, int owner)
 static bool holds_up(const struct coll_comm *comm, int rank)
 {
     const struct coll_request *oldest = comm->queue.first;
+    assert(oldest);
     return needs(oldest, comm->rank, rank) &&
            (!coll_host_posted(comm, rank, oldest->sequence) || coll_host_read_pending(comm, rank) ||
             coll_host_behind(comm, rank));

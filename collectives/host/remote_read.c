@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -59,6 +60,7 @@ static struct host_remote_read *of(const struct coll_comm *comm)
 
 static size_t slice_of(int world)
 {
+    assert(world >= 1);
     const size_t slice = (SCRATCH / (size_t)world) & ~(size_t)4095;
     return slice < LEAST_SLICE ? LEAST_SLICE : slice > MOST_SLICE ? MOST_SLICE : slice;
 }
@@ -132,6 +134,7 @@ static int read_process(pid_t process, uint64_t address, size_t bytes, unsigned 
 bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t address,
                      uint64_t expected)
 {
+    assert(rank >= 0 && rank < root->world);
     uint64_t found = 0;
     size_t done;
     of(root)->processes[rank] = process;
@@ -174,6 +177,7 @@ size_t coll_host_bounce_bytes(int world)
 /** Memory for what comes from ranks that share none. */
 static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
 {
+    assert(!of(root)->bounces);
     const size_t bytes = coll_host_bounce_bytes(root->world);
     unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
     void *own = base_aligned_alloc(4096, bytes);
@@ -212,6 +216,7 @@ zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
 static struct mailbox *mailbox_of(const struct coll_comm *root, int reader, int owner,
                                   unsigned char **piece)
 {
+    assert(reader >= 0 && reader < root->world && owner >= 0 && owner < root->world);
     unsigned char *memory = of(root)->bounces[reader];
     *piece = memory + heads_bytes(root->world) + (size_t)owner * of(root)->slice;
     return (struct mailbox *)(void *)memory + owner;
@@ -287,6 +292,8 @@ static void request_piece(struct coll_comm *comm, const struct coll_request *req
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
     struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
+    assert(what->bytes <= of(root)->slice);
+    assert(atomic_load(&mailbox->state) == IDLE || atomic_load(&mailbox->state) == SERVED);
     of(root)->pending_reads[owner] =
         (struct pending_read){comm, request, what->address, what->bytes};
     mailbox->what = *what;
@@ -395,6 +402,7 @@ static size_t most_at_a_time(const struct coll_comm *comm)
 size_t coll_host_piece(const struct coll_comm *comm, const struct coll_request *request,
                        int contributors, size_t element_bytes)
 {
+    assert(element_bytes > 0 && contributors <= comm->world);
     for (int rank = 0; rank < contributors; rank++) {
         const struct host_place *place =
             &coll_host_descriptor(comm, rank, request->sequence)->source;
@@ -415,6 +423,7 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
     struct host_remote_read *remote_read = of(comm);
     unsigned char *piece = remote_read->scratch + (size_t)rank * remote_read->slice;
     *at = piece;
+    assert(bytes <= remote_read->slice);
     if (bytes == 0 || remote_read->end[rank] == first_byte + bytes)
         return ZERO_OK;
     const zero_result result = bring(comm, request, rank, place->at + first_byte, bytes, piece);
@@ -484,6 +493,7 @@ static void copy(const struct coll_comm *comm, const struct coll_request *reques
 zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
                             const struct host_place *place, size_t bytes, void *to, size_t *done)
 {
+    assert(*done <= bytes);
     zero_result result = ZERO_OK;
     if (coll_host_addressable(comm, rank, place) && bytes > *done) {
         copy(comm, request, to, coll_host_address(comm, rank, place), bytes);

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "collectives/host/host.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -80,6 +81,7 @@ static int next_rank(const struct coll_live *live)
 
 static void report_silence(const struct coll_live *live, int rank)
 {
+    assert(rank >= 0 && rank < live->root->world && rank != live->root->rank);
     char call[COLL_TEXT_BYTES], message[COLL_MESSAGE_BYTES];
     coll_host_last_call(live->root, rank, call, sizeof call);
     snprintf(message, sizeof message,
@@ -91,6 +93,7 @@ static void report_silence(const struct coll_live *live, int rank)
 
 static void report_death(const struct coll_live *live, int rank)
 {
+    assert(rank >= 0 && rank < live->root->world && rank != live->root->rank);
     char message[COLL_MESSAGE_BYTES], call[COLL_TEXT_BYTES];
     const struct host_block *own = coll_host_own(live->root);
     const bool inside = atomic_load(&own->posted) > atomic_load(&own->consumed);
@@ -102,6 +105,7 @@ static void report_death(const struct coll_live *live, int rank)
 /** Beats, and looks whether the other one does. */
 static void tick(struct coll_live *live, int rank)
 {
+    assert(live->stall_ns > 0 && live->tick_ns > 0);
     atomic_fetch_add(&live->own->beat, 1);
     const uint32_t beat = atomic_load(&live->cells[rank]->beat);
     live->silent = rank == live->watched && beat == live->seen_beat ? live->silent + 1 : 0;
@@ -213,6 +217,7 @@ static uint64_t tick_of(uint64_t stall_ns)
 static struct coll_live *create(struct coll_comm *root, struct live_cell *const *cells,
                                 uint64_t stall_ns)
 {
+    assert(root == root->comm_world->root && cells[root->rank]);
     struct coll_live *live = base_calloc(1, sizeof *live);
     struct live_cell **copy = base_calloc((size_t)root->world, sizeof(struct live_cell *));
     if (!live || !copy) {
@@ -261,6 +266,7 @@ zero_result coll_live_start(struct coll_live **live, struct coll_comm *root,
 
 void coll_live_watch(struct coll_live *live)
 {
+    assert(atomic_load(&live->phase) == READY);
     live->next_tick_ns = base_clock_ns();
     atomic_store(&live->phase, WATCHING);
     base_futex_wake(&live->phase, INT_MAX, false);

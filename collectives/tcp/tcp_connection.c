@@ -3,6 +3,7 @@
 
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 /** What a call is to move: a test may want less, or none. */
 static size_t allowed(const char *point, size_t bytes)
 {
+    assert(bytes > 0);
     errno = base_fault(point);
     if (errno != 0)
         return 0;
@@ -37,6 +39,7 @@ static ssize_t receive(const struct net_peer *peer, unsigned char *to, size_t by
 /** Takes what there is of a tail from the buffer. */
 static void take_tail(struct coll_net *net, struct net_peer *peer)
 {
+    assert(peer->tail_at <= peer->tail && peer->in_begin <= peer->in_end);
     const size_t here = peer->in_end - peer->in_begin, left = peer->tail - peer->tail_at;
     const size_t bytes = here < left ? here : left;
     unsigned char *to = coll_net_tail(net, peer);
@@ -81,6 +84,7 @@ static ssize_t receive_buffer(struct net_peer *peer)
     memmove(peer->in, peer->in + peer->in_begin, peer->in_end - peer->in_begin);
     peer->in_end -= peer->in_begin;
     peer->in_begin = 0;
+    assert(peer->in_end < sizeof peer->in);
     const ssize_t got = receive(peer, peer->in + peer->in_end, sizeof peer->in - peer->in_end);
     peer->in_end += got > 0 ? (size_t)got : 0;
     return got;
@@ -102,6 +106,7 @@ static ssize_t receive_some(struct coll_net *net, struct net_peer *peer, int *bu
 
 bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
 {
+    assert(!peer->ended);
     // What has left is heard to its end, so that it sees the end too.
     for (int buffers = 0; buffers < MOST_BUFFERS;) {
         const ssize_t got = receive_some(net, peer, &buffers);
@@ -152,6 +157,7 @@ static ssize_t send_some(const struct net_peer *peer)
 static void advance(struct net_peer *peer, size_t sent)
 {
     const size_t buffered = peer->out_end - peer->out_begin;
+    assert(sent <= buffered + peer->out_tail_bytes);
     const size_t first = sent < buffered ? sent : buffered;
     peer->out_begin += first;
     if (peer->out_tail_bytes == 0)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 /** No longer than this rank may wait for anything: that would be another failure. */
@@ -19,12 +20,14 @@ static uint64_t patience_ns(const struct coll_net *net)
 
 static void record_note(struct net_failure *failure, zero_result result, const char *message)
 {
+    assert(result < 0);
     failure->result = result;
     snprintf(failure->message, sizeof failure->message, "%.*s", COLL_MESSAGE_BYTES - 1, message);
 }
 
 void coll_net_fail(struct coll_net *net, int from, zero_result result, const char *message)
 {
+    assert(from >= 0 && from < net->root->world && result < 0);
     const int own = net->root->rank;
     net->peers[from].confirmed = true;
     if (coll_net_failure(net) == NULL) {

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ static size_t copies_bytes(const struct coll_comm *group)
 zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group, size_t group_slot,
                                    struct base_error *error)
 {
+    assert(group_slot < COLL_GROUPS_MAX && group->root_ranks);
     void *copies = base_aligned_alloc(alignof(struct host_block), copies_bytes(group));
     if (!copies)
         return zero_fail(error, ZERO_E_NOMEM, "group %s: no memory for %zu bytes", group->name,
@@ -52,6 +54,7 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
 {
     pthread_mutex_lock(&net->lock);
     const int own = group_slot_of(net, group);
+    assert(own > 0 && own < NET_GROUP_SLOTS && group_slot < COLL_GROUPS_MAX);
     struct net_peer *peer = &net->peers[group->root_ranks[rank]];
     unsigned char *copies = net->group_slots[own].copies;
     struct host_block *copy =
@@ -76,6 +79,7 @@ void coll_net_group_meet(struct coll_net *net, struct coll_comm *group, int rank
 /** Looks at a peer's block of a communicator no more. */
 static void turn_away(struct net_peer *peer, int own)
 {
+    assert(own > 0 && own < NET_GROUP_SLOTS);
     peer->sent[own].copy = NULL;
     for (size_t group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++) {
         if (peer->blocks[group_slot].group_slot != own || !peer->blocks[group_slot].copy)
@@ -108,6 +112,7 @@ void coll_net_group_close(struct coll_net *net, struct coll_comm *group,
 /** Whether a peer has not read all that it needs of this rank. */
 static bool needs(const struct coll_net *net, const struct net_peer *peer, size_t number)
 {
+    assert(number < NET_GROUP_SLOTS);
     const struct net_group_slot *group_slot = &net->group_slots[number];
     const struct net_sent *sent = &peer->sent[number];
     if (!sent->expected)

@@ -3,6 +3,7 @@
 
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 size_t coll_net_fixed_bytes(uint32_t type)
@@ -67,6 +68,7 @@ static bool tail_fits(const struct net_operation *operation, size_t tail)
 /** An operation is there with its tail: from now on its peer has posted it. */
 static void post(const struct net_peer *peer, uint32_t group_slot)
 {
+    assert(group_slot < NET_GROUP_SLOTS);
     struct host_block *copy = peer->blocks[group_slot].copy;
     if (!copy)
         return;
@@ -277,14 +279,17 @@ static bool rx_gone(const struct coll_net *net, struct net_peer *peer,
 
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
+    assert(peer->tail > 0 && peer->open.group_slot < NET_GROUP_SLOTS);
     if (peer->open.type == NET_PIECE)
         return coll_host_read_target(net->root, peer->rank, peer->tail);
+    assert(peer->slot >= 0 && peer->slot < COLL_SMALL_SLOTS);
     struct host_block *copy = peer->blocks[peer->open.group_slot].copy;
     return copy ? copy->slots[peer->slot] : NULL;
 }
 
 void coll_net_rx_tail(struct coll_net *net, struct net_peer *peer)
 {
+    assert(peer->tail > 0 && peer->tail_at == peer->tail);
     if (peer->open.type == NET_PIECE)
         coll_host_finish_read(net->root, peer->rank, true);
     else
@@ -306,6 +311,7 @@ static bool is_about_sender(uint32_t type)
 bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
                  const union net_fixed *fixed)
 {
+    assert(peer->tail == 0); // of the frame before
     const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
     if (header->group_slot >= NET_GROUP_SLOTS || peer->left ||
         (tail > 0 && !has_tail(header->type)) ||

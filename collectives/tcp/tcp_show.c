@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 typedef uint64_t __attribute__((may_alias)) word;
@@ -16,6 +17,7 @@ static size_t parts_of(size_t bytes)
 /** Copies whole words of memory that other threads may be looking at, or changing. */
 static void copy_words(void *to, const void *from, size_t bytes)
 {
+    assert(((uintptr_t)to | (uintptr_t)from) % sizeof(word) == 0);
     for (size_t i = 0; i < (bytes + sizeof(word) - 1) / sizeof(word); i++)
         __atomic_store_n((word *)to + i, __atomic_load_n((const word *)from + i, __ATOMIC_ACQUIRE),
                          __ATOMIC_RELEASE);
@@ -99,6 +101,7 @@ void coll_net_show(struct coll_net *net, const struct coll_arena *arena)
 
 bool coll_net_tx_shows(const struct coll_net *net, struct net_peer *peer)
 {
+    assert(peer->rank >= 0 && peer->rank < net->root->world);
     for (struct net_show *show = net->shows; show; show = show->next) {
         uint32_t *sent = show->sent + (size_t)peer->rank * show->parts;
         for (size_t part = 0; part < show->parts; part++) {

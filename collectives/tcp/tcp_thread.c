@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdio.h>
@@ -63,6 +64,7 @@ static void report_death(struct coll_net *net, const struct net_peer *peer, int 
 /** A connection has come to its end. */
 static void end(struct coll_net *net, struct net_peer *peer, int failed)
 {
+    assert(!peer->ended);
     epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
     peer->ended = true;
     if (peer->left && !peer->shut) { // it waits for that
@@ -93,6 +95,7 @@ static void report_silence(struct coll_net *net, const struct net_peer *peer)
 /** Beats, and looks who does. */
 static void tick(struct coll_net *net)
 {
+    assert(net->stall_ns > 0 && net->tick_ns > 0);
     for (int rank = 0; rank < net->root->world; rank++) {
         struct net_peer *peer = &net->peers[rank];
         if (!net_listens(peer))
@@ -176,6 +179,7 @@ static void rx_events(struct coll_net *net, const struct epoll_event *events, in
                 atomic_exchange(&net->kicked, 0); // sees what the last teller has stored before
             continue;
         }
+        assert(events[i].data.u32 < (uint32_t)net->root->world);
         struct net_peer *peer = &net->peers[events[i].data.u32];
         if (!peer->ended && !coll_net_receive(net, peer, &failed))
             end(net, peer, failed);
@@ -283,6 +287,7 @@ static uint64_t tick_of(uint64_t stall_ns)
 
 static size_t slice_of(int world)
 {
+    assert(world >= 1);
     return coll_host_remote_read_bytes(world) / (size_t)world;
 }
 
@@ -296,6 +301,7 @@ size_t coll_net_bytes(int world)
 static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsigned char *copies,
                       int rank)
 {
+    assert(rank >= 0 && rank < net->root->world);
     struct coll_comm *root = net->root;
     struct net_peer *peer = &net->peers[rank];
     peer->rank = rank;
@@ -354,6 +360,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
                             const struct boot_mesh *mesh, uint64_t stall_ns,
                             struct base_error *error)
 {
+    assert(root == root->comm_world->root);
     struct coll_net *made = base_calloc(1, sizeof *made);
     *net = NULL;
     if (!made)
@@ -385,6 +392,7 @@ static zero_result take_sockets(struct coll_net *net, const struct boot_mesh *me
     for (int rank = 0; rank < net->root->world && result == ZERO_OK; rank++) {
         if (rank == net->root->rank)
             continue;
+        assert(mesh->sockets[rank] >= 0);
         const int socket = net->peers[rank].socket = mesh->sockets[rank];
         // Where silence is no matter this is what shows that a host has vanished. A system answers
         // for its processes, also for those that are suspended; it has no time-out of its own

@@ -4,6 +4,7 @@
 
 #include "collectives/tcp/tcp_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@ static bool put(struct net_peer *peer, enum net_type type, size_t group_slot, co
                 size_t tail)
 {
     const size_t bytes = coll_net_fixed_bytes(type);
+    assert(bytes < SIZE_MAX && group_slot < NET_GROUP_SLOTS && peer->out_end <= sizeof peer->out);
     const struct net_header header = {(uint32_t)(bytes + tail), (uint16_t)type,
                                       (uint16_t)group_slot};
     if (peer->out_tail_bytes > 0 || sizeof peer->out - peer->out_end < sizeof header + bytes)
@@ -33,6 +35,7 @@ bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed)
 static bool put_tail(struct net_peer *peer, enum net_type type, size_t group_slot,
                      const void *fixed, const unsigned char *tail, size_t tail_bytes)
 {
+    assert(tail || tail_bytes == 0);
     if (!put(peer, type, group_slot, fixed, tail_bytes))
         return false;
     peer->out_tail = tail;
@@ -56,6 +59,7 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
     const struct net_group_slot *group_slot = &net->group_slots[number];
     struct net_sent *sent = &peer->sent[number];
     const struct host_descriptor *posted = &group_slot->block->ring[sent->operations % HOST_RING];
+    assert(sent->operations < atomic_load(&group_slot->block->posted));
     struct net_operation operation = {.sequence = sent->operations,
                                       .history = posted->history,
                                       .source = posted->source,
@@ -76,6 +80,7 @@ static bool put_operation(const struct coll_net *net, struct net_peer *peer, siz
 /** What this rank has posted, and then how far it is; a group's or the root's. */
 static bool tx_group_slot(const struct coll_net *net, struct net_peer *peer, size_t number)
 {
+    assert(number < NET_GROUP_SLOTS);
     const struct net_group_slot *group_slot = &net->group_slots[number];
     struct net_sent *sent = &peer->sent[number];
     struct host_p2p_queue *p2p_queue = &group_slot->block->p2p_queues[sent->index];
@@ -198,6 +203,7 @@ static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
         return true;
     }
     const struct net_ask ask = {wanted.sequence, wanted.address, wanted.bytes, wanted.message};
+    assert(ask.bytes <= net->slice);
     return put(peer, NET_ASK, group_slot, &ask, 0);
 }
 

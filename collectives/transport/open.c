@@ -4,6 +4,7 @@
 #include "base/forked.h"
 #include "collectives/comm/comm_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ static size_t own_bytes(int world)
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
 {
+    assert(config->rank >= 0 && config->rank < config->world);
     struct coll_comm_world *comm_world = base_calloc(1, sizeof *comm_world);
     struct coll_comm *root = coll_comm_create(transport, comm_world, config->rank, config->world);
     if (!root || !comm_world || base_forked_watch()) {
@@ -91,6 +93,7 @@ void coll_close(struct coll_comm *comm)
         coll_group_close(comm);
         return;
     }
+    assert(comm == comm->comm_world->root && comm == comm->comm_world->comms);
     while (comm->next)
         coll_group_close(comm->next);
     if (comm->transport->leave)

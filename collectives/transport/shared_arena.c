@@ -2,6 +2,7 @@
 
 #include "collectives/transport/shared_memory.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 zero_result coll_shared_create(struct coll_comm *comm, struct coll_arena *arena,
@@ -14,6 +15,7 @@ zero_result coll_shared_create(struct coll_comm *comm, struct coll_arena *arena,
 /** Where the granules begin whose first byte is at or behind `offset`. */
 static size_t next_granule(const struct coll_arena *arena, size_t offset)
 {
+    assert(offset <= arena->bytes);
     const size_t granule = coll_memory_granule(arena->bytes);
     const size_t past = offset % granule;
     if (past == 0)
@@ -43,6 +45,7 @@ zero_result coll_shared_allocate(struct coll_comm *comm, struct coll_arena *aren
 zero_result coll_shared_populate(struct coll_comm *comm, struct coll_arena *arena,
                                  struct base_error *error)
 {
+    assert(arena->shared && arena->memory >= 0);
     const size_t bytes = coll_mapped_bytes(arena->bytes);
     const size_t allocated = coll_memory_allocated(arena->memory);
     if (allocated < arena->bytes)

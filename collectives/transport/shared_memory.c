@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/size_limit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -32,12 +33,14 @@ static const size_t huge_piece = (size_t)32 << 20;
 
 static size_t round_up(size_t value, size_t alignment)
 {
+    assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     return (value + alignment - 1) & ~(alignment - 1);
 }
 
 zero_result coll_memory_create(const char *name, size_t bytes, int *memory,
                                struct base_error *error)
 {
+    assert(bytes > 0);
     const int fd = memfd_create("zero", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: memfd_create", name);
@@ -91,6 +94,7 @@ static unsigned char *reserve(size_t bytes)
 zero_result coll_memory_map(const char *name, int memory, size_t bytes, bool writable,
                             void **address, struct base_error *error)
 {
+    assert(memory >= 0 && bytes > 0);
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     unsigned char *place = bytes >= huge_page ? reserve(bytes) : NULL;
     errno = base_fault("shm.map");
@@ -176,6 +180,7 @@ static int populate(unsigned char *address, size_t bytes, bool writable)
 zero_result coll_memory_allocate(const char *name, int memory, void *base, size_t offset,
                                  size_t bytes, size_t *huge_bytes, struct base_error *error)
 {
+    assert(offset % PAGE == 0 && (uintptr_t)base % PAGE == 0);
     unsigned char *start = base;
     int failed = base_fault("shm.allocate");
     if (failed == 0 && bytes > 0) {

@@ -11,6 +11,7 @@
 #include "collectives/transport/shared_arena.h"
 #include "collectives/transport/shared_memory.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 struct shm {
@@ -42,6 +43,7 @@ static zero_result create_own(struct coll_comm *comm, size_t bytes, size_t touch
 static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, size_t bytes,
                             size_t touched, void **address, struct base_error *error)
 {
+    assert(rank >= 0 && rank < comm->world && rank != comm->rank);
     zero_result result = coll_memory_check(comm->name, rank, memory, bytes, error);
     if (result == ZERO_OK)
         result = coll_memory_map(comm->name, memory, bytes, true, address, error);
@@ -131,6 +133,7 @@ static zero_result start_liveness(struct coll_comm *comm, uint64_t stall_ns,
                                   struct base_error *error)
 {
     struct shm *shm = comm->link;
+    assert(!shm->live);
     if (comm->world == 1)
         return ZERO_OK;
     struct live_cell **cells = base_calloc((size_t)comm->world, sizeof(struct live_cell *));
@@ -253,6 +256,7 @@ static void shm_close_comm(struct coll_comm *comm)
 
 static struct host_block *group_slot_of(const struct coll_comm *root, int rank, size_t index)
 {
+    assert(index < COLL_GROUPS_MAX);
     unsigned char *root_block = (unsigned char *)coll_host_of(root)->blocks[rank];
     return (struct host_block *)(void *)(root_block +
                                          (1 + index) * coll_host_group_slot_bytes(root));
@@ -329,6 +333,7 @@ static zero_result shm_arena_alloc(struct coll_comm *comm, struct coll_arena *ar
 static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
                              struct base_error *error)
 {
+    assert(arena->shared && arena->memory >= 0);
     const struct shm *shm = comm->link;
     zero_result result = swap_descriptors(comm, arena->memory, error);
     if (result != ZERO_OK)

@@ -9,6 +9,7 @@
 #include "collectives/tcp/tcp.h"
 #include "collectives/transport/retained_memory.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 struct tcp {
@@ -117,6 +118,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
                                  struct boot_mesh *mesh, struct base_error *error)
 {
     struct tcp *tcp = comm->link;
+    assert(!tcp->started && !tcp->net);
     struct base_error failure = {.result = ZERO_OK};
     zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
     if (result == ZERO_OK) {

@@ -12,6 +12,7 @@
 #include "collectives/transport/retained_memory.h"
 #include "collectives/transport/shared_arena.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -96,6 +97,7 @@ static struct meeting *find_meeting(struct coll_team *team, const char *name)
 
 static void remove_meeting(struct coll_team *team, struct meeting *gone)
 {
+    assert(gone->present == 0);
     struct meeting **link = &team->meetings;
     while (*link != gone)
         link = &(*link)->next;
@@ -111,6 +113,7 @@ static void leave_meeting(struct coll_comm *comm)
     struct coll_team *team = threads->team;
     pthread_mutex_lock(&team->mutex);
     struct meeting *meeting = threads->meeting;
+    assert(meeting->present > 0);
     if (!meeting->complete && meeting->blocks[comm->rank] == threads->block)
         meeting->blocks[comm->rank] = NULL;
     if (--meeting->present == 0)
@@ -123,6 +126,7 @@ static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memo
                                struct base_error *error)
 {
     struct threads *threads = comm->link;
+    assert(threads->meeting);
     *memory = NULL;
     struct coll_retained *retained;
     const zero_result result = coll_retained_create(&retained, comm->name, bytes, error);
@@ -140,6 +144,7 @@ static zero_result keep_memory(struct coll_comm *comm, size_t bytes, void **memo
 static zero_result come(struct coll_comm *comm, struct base_error *error)
 {
     struct threads *threads = comm->link;
+    assert(!threads->meeting);
     struct coll_team *team = threads->team;
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&team->mutex);
@@ -204,6 +209,7 @@ static zero_result meet_ranks(struct coll_comm *comm, struct base_error *error)
     struct threads *threads = comm->link;
     struct coll_team *team = threads->team;
     struct meeting *meeting = threads->meeting;
+    assert(meeting && threads->block);
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&team->mutex);
     if (meeting->blocks[comm->rank]) {
