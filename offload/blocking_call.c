@@ -48,10 +48,12 @@ static void name_the_last(struct off_blocking_calls *blocking_calls)
 
 static void make_call(struct off_blocking_calls *blocking_calls)
 {
+    assert(blocking_calls->asked && !blocking_calls->done);
     struct base_error outcome = {.result = ZERO_OK};
     pthread_mutex_unlock(&blocking_calls->mutex);
     blocking_calls->call(blocking_calls->order, &outcome);
     pthread_mutex_lock(&blocking_calls->mutex);
+    assert(blocking_calls->asked && !blocking_calls->done); // the caller waits, or has given up
     blocking_calls->outcome = outcome;
     blocking_calls->asked = false;
     blocking_calls->done = true;
@@ -122,6 +124,7 @@ static bool wait_while(struct off_blocking_calls *blocking_calls,
 
 static zero_result give_up(struct off_blocking_calls *blocking_calls, struct base_error *error)
 {
+    assert(*blocking_calls->what);
     zero_fail(&blocking_calls->failure, ZERO_E_TIMEOUT, "%s: has not come back for %g s",
               blocking_calls->what, (double)blocking_calls->timeout_ns * 1e-9);
     pthread_cond_broadcast(&blocking_calls->news);
@@ -143,6 +146,7 @@ zero_result off_blocking_calls_run(struct off_blocking_calls *blocking_calls,
         pthread_mutex_unlock(&blocking_calls->mutex);
         return result;
     }
+    assert(!blocking_calls->taken && !blocking_calls->asked);
     memcpy(blocking_calls->order, order, bytes);
     va_start(arguments, format);
     vsnprintf(blocking_calls->what, sizeof blocking_calls->what, format, arguments);
@@ -196,6 +200,7 @@ zero_result off_blocking_calls_create(struct off_blocking_calls **out, double ti
 zero_result off_blocking_calls_end(struct off_blocking_calls *blocking_calls,
                                    void (*last)(void *user), void *user, struct base_error *error)
 {
+    assert(last && !blocking_calls->last);
     const pthread_t thread = blocking_calls->thread;
     pthread_mutex_lock(&blocking_calls->mutex);
     if (!blocking_calls->asked)

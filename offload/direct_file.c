@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ static int set_direct(int fd)
 // Turns O_DIRECT on, where that can be had.
 static zero_result make_direct(struct off_direct_file *file, struct base_error *error)
 {
+    assert(file->fd >= 0 && file->direct_unit == 0);
     const size_t unit = direct_unit(file->fd);
     file->unit = 1;
     if (unit == 0)
@@ -74,6 +76,7 @@ const char *off_direct_file_text(size_t direct_unit, char text[OFF_DIRECT_FILE_T
 zero_result off_direct_file_open(struct off_direct_file *file, const char *path, int flags,
                                  mode_t mode, struct base_error *error)
 {
+    assert(path && *path);
     *file = (struct off_direct_file){.fd = -1};
     file->path = base_strdup(path);
     if (!file->path)

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "offload/direct_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 
@@ -52,6 +53,7 @@ struct prober {
 static zero_result submit(struct prober *prober, size_t i, enum off_direction direction,
                           size_t bytes, struct base_error *error)
 {
+    assert(i < 2 * MOST_TRANSFERS);
     const size_t half = prober->bytes / OFF_DIRECTIONS;
     if (prober->at[direction] + bytes > half)
         prober->at[direction] = 0;
@@ -71,6 +73,8 @@ static zero_result submit(struct prober *prober, size_t i, enum off_direction di
 static zero_result keep_busy(struct prober *prober, const unsigned count[OFF_DIRECTIONS],
                              size_t bytes, struct base_error *error)
 {
+    assert(count[OFF_READ] + count[OFF_WRITE] <= 2 * MOST_TRANSFERS);
+    assert((count[OFF_READ] + count[OFF_WRITE]) * bytes <= prober->pages.bytes);
     const uint64_t end = base_clock_ns() + prober->stretch_ns;
     struct off_request *done;
     zero_result result = ZERO_OK;

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 #include "offload/io/io_engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -78,6 +79,7 @@ struct off_io {
 
 static void append(struct list *list, struct off_request *request)
 {
+    assert(!list->first == !list->last && (!list->last || !list->last->next));
     request->next = NULL;
     if (list->last)
         list->last->next = request;
@@ -88,6 +90,7 @@ static void append(struct list *list, struct off_request *request)
 
 static struct off_request *take_first(struct list *list)
 {
+    assert(!list->first == !list->last);
     struct off_request *request = list->first;
     if (request && !(list->first = request->next))
         list->last = NULL;
@@ -155,6 +158,7 @@ static struct off_io *allocate(const struct off_io_config *config)
         io->spare[io->spare_count] = io->spare_count;
         io->spare_count++;
     }
+    assert(io->spare_count == io->depth);
     return io;
 }
 
@@ -190,6 +194,7 @@ zero_result off_io_create(struct off_io **out, const struct off_io_config *confi
 zero_result off_io_add_file(struct off_io *io, int fd, size_t unit, const char *path, int *file,
                             struct base_error *error)
 {
+    assert(unit > 0);
     if (io->file_count == OFF_MAX_FILES)
         return zero_fail(error, ZERO_E_LIMIT, "%s: more than %d files", path, OFF_MAX_FILES);
     const zero_result result = io->use.engine->add_file(io->state, fd, path, error);
@@ -228,6 +233,7 @@ static unsigned range_of(const struct off_io *io, const void *memory, size_t byt
 
 zero_result off_io_submit(struct off_io *io, struct off_request *request, struct base_error *error)
 {
+    assert(request->direction == OFF_READ || request->direction == OFF_WRITE);
     if (request->file < 0 || request->file >= io->file_count)
         return zero_fail(error, ZERO_E_INVALID, "%s: no file %d", request->what, request->file);
     const struct file *file = &io->files[request->file];
@@ -252,6 +258,8 @@ zero_result off_io_submit(struct off_io *io, struct off_request *request, struct
 
 static void hand_to_engine(struct off_io *io, unsigned number)
 {
+    assert(number < io->depth && io->parts[number].request);
+    assert(io->parts[number].transfer.bytes > 0);
     io->use.engine->submit(io->state, number, &io->parts[number].transfer);
     io->uncommitted = true;
 }
@@ -260,12 +268,14 @@ static void hand_to_engine(struct off_io *io, unsigned number)
 // lies in two of the pieces that an engine may have to cut a range into, or in two huge pages.
 static void hand_out(struct off_io *io, struct off_request *request)
 {
+    assert(io->spare_count > 0 && request->handed < request->bytes);
     const unsigned number = io->spare[--io->spare_count];
     struct part *part = &io->parts[number];
     unsigned char *memory = (unsigned char *)request->memory + request->handed;
     const unsigned range = range_of(io, request->memory, request->bytes);
     const size_t inside = (size_t)(memory - (unsigned char *)io->ranges[range].memory);
     const size_t most = io->transfer_bytes - inside % io->transfer_bytes;
+    assert(range < io->range_count && most > 0);
     const size_t left = request->bytes - request->handed;
     *part = (struct part){
         .request = request,
@@ -281,11 +291,13 @@ static void hand_out(struct off_io *io, struct off_request *request)
     request->handed += part->transfer.bytes;
     request->under_way++;
     io->under_way[request->direction]++;
+    assert(request->handed <= request->bytes);
     hand_to_engine(io, number);
 }
 
 static void fail(struct off_request *request, const struct base_error *failure)
 {
+    assert(failure->result != ZERO_OK);
     if (request->result == ZERO_OK) {
         request->result = failure->result;
         request->error = *failure;
@@ -354,6 +366,7 @@ static bool has_patience(struct patience *patience)
 static zero_result break_down(struct off_io *io, const struct base_error *failure,
                               struct base_error *error)
 {
+    assert(failure->result != ZERO_OK && failure->result != ZERO_AGAIN);
     io->broken = *failure;
     for (unsigned number = 0; number < io->depth; number++) {
         struct off_request *request = io->parts[number].request;
@@ -419,6 +432,8 @@ zero_result off_io_commit(struct off_io *io, struct base_error *error)
 static void put_back(struct off_io *io, unsigned number)
 {
     struct off_request *request = io->parts[number].request;
+    assert(request && request->under_way > 0 && io->under_way[request->direction] > 0);
+    assert(io->spare_count < io->depth);
     io->parts[number].request = NULL;
     io->spare[io->spare_count++] = number;
     io->under_way[request->direction]--;
@@ -459,6 +474,7 @@ static void go_on(struct off_io *io, unsigned number, size_t moved)
     struct part *part = &io->parts[number];
     const size_t unit = io->files[part->transfer.file].unit;
     const size_t whole = moved / unit * unit;
+    assert(whole < part->transfer.bytes);
     if (whole > 0)
         part->patience.fruitless = 0;
     part->transfer.memory = (unsigned char *)part->transfer.memory + whole;
@@ -487,6 +503,7 @@ static void complete(struct off_io *io, struct off_completion completion)
 {
     const unsigned number = completion.number;
     struct part *part = &io->parts[number];
+    assert(number < io->depth && part->request);
     const enum off_direction direction = part->transfer.direction;
     const int result = with_faults(io, part, completion.result);
     const size_t unit = io->files[part->transfer.file].unit;
@@ -512,6 +529,7 @@ static void complete(struct off_io *io, struct off_completion completion)
 
 static bool is_idle(const struct off_io *io)
 {
+    assert(io->spare_count <= io->depth);
     return io->spare_count == io->depth;
 }
 
@@ -554,6 +572,7 @@ zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_requ
     *done = take_first(&io->done);
     if (!*done)
         return ZERO_AGAIN;
+    assert(io->pending > 0);
     io->pending--;
     return ZERO_OK;
 }

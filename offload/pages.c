@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdbool.h>
@@ -45,6 +46,7 @@ static void *map_reserved(size_t bytes)
 // Addresses that begin at a huge page.
 static unsigned char *map_aligned(size_t bytes)
 {
+    assert(bytes % huge_page == 0);
     const int errnum = base_fault("pages.map");
     if (errnum != 0) {
         errno = errnum;
@@ -63,6 +65,7 @@ static unsigned char *map_aligned(size_t bytes)
 // Touches every page; 0, or what is wrong.
 static int populate(unsigned char *memory, size_t bytes)
 {
+    assert((uintptr_t)memory % huge_page == 0);
     int failed;
     do
         failed = madvise(memory, bytes, MADV_POPULATE_WRITE) != 0 ? errno : 0;
@@ -123,6 +126,7 @@ zero_result off_pages_create(struct off_pages *pages, size_t bytes, struct base_
         madvise(memory, pages->bytes, MADV_COLLAPSE);
         pages->huge_bytes = count_huge(memory, pages->bytes);
     }
+    assert(pages->huge_bytes <= pages->bytes);
     pages->kind = pages->huge_bytes == pages->bytes ? OFF_PAGES_TRANSPARENT : OFF_PAGES_PLAIN;
     return ZERO_OK;
 }
@@ -141,6 +145,7 @@ uint64_t off_lock_limit(void)
 
 const char *off_pages_text(enum off_page_kind kind)
 {
+    assert(kind <= OFF_PAGES_PLAIN);
     static const char *const texts[] = {
         [OFF_PAGES_RESERVED] = "2 MiB pages (reserved)",
         [OFF_PAGES_TRANSPARENT] = "2 MiB pages (transparent)",

@@ -3,9 +3,12 @@
 #include "base/thread.h"
 #include "offload/pipeline_parts.h"
 
+#include <assert.h>
+
 static void begin(struct off_pipeline *pipeline, const size_t *order, size_t count, bool anew)
 {
     pthread_mutex_lock(&pipeline->mutex);
+    assert(!pipeline->passing && count <= pipeline->tiles);
     pipeline->order = order;
     pipeline->count = count;
     pipeline->anew = anew;
@@ -67,6 +70,8 @@ static void hand_out(struct off_pipeline *pipeline, struct off_tile *tile)
 {
     const size_t number = pipeline->order[pipeline->taken++];
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[number]];
+    assert(buffer->state == OFF_READY && buffer->tile == number);
+    assert(pipeline->taken <= pipeline->fetched);
     off_pipeline_set_state(pipeline, buffer, OFF_OUT);
     *tile = (struct off_tile){.number = number, .memory = buffer->memory};
 }
@@ -77,6 +82,7 @@ zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *ti
     zero_result result = ZERO_NOT_FOUND;
     pthread_mutex_lock(&pipeline->mutex);
     if (pipeline->taken < pipeline->count) {
+        assert(pipeline->passing);
         wait_while(pipeline, next_is_missing);
         if (!pipeline->failure.result)
             hand_out(pipeline, tile);
@@ -110,6 +116,7 @@ void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile
 {
     pthread_mutex_lock(&pipeline->mutex);
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[tile->number]];
+    assert(buffer->state == OFF_OUT && buffer->tile == tile->number);
     if (changed) {
         pipeline->busy++;
         off_pipeline_set_state(pipeline, buffer, OFF_CHANGED);
@@ -156,6 +163,7 @@ zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *e
     pipeline->count = pipeline->fetched;
     wait_while(pipeline, transfers_are_under_way);
     const zero_result result = pipeline->failure.result;
+    assert(result == ZERO_E_TIMEOUT || pipeline->busy == 0);
     if (result)
         zero_fail(error, result, "%s", pipeline->failure.message);
     // What is still under way has its buffers: no pass may take them for tiles.
@@ -180,6 +188,7 @@ void off_pipeline_encode(struct off_pipeline *pipeline, bool encode)
 void off_pipeline_forget(struct off_pipeline *pipeline)
 {
     pthread_mutex_lock(&pipeline->mutex);
+    assert(!pipeline->passing);
     settle(pipeline, false);
     pthread_mutex_unlock(&pipeline->mutex);
 }
@@ -331,6 +340,7 @@ static zero_result make_buffers(struct off_pipeline *pipeline,
     }
     while (pipeline->spare_count < spares)
         pipeline->spares[pipeline->spare_count++] = off_tile_queue_place(&pipeline->queue, place++);
+    assert(place == pipeline->buffer_count + spares);
     pipeline->nothing = off_tile_queue_place(&pipeline->queue, place);
     return ZERO_OK;
 }

@@ -1,6 +1,7 @@
 // The threads of a pipeline: one that reads and writes, and those that do its chores.
 #include "offload/pipeline_parts.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------ for all: mutex held */
@@ -32,6 +33,8 @@ static struct off_buffer_list *list_of(struct off_pipeline *pipeline, enum off_b
 
 static void take_out(struct off_buffer_list *list, struct off_buffer *buffer)
 {
+    assert(buffer->previous ? list->first != buffer : list->first == buffer);
+    assert(buffer->next ? list->last != buffer : list->last == buffer);
     if (buffer->previous)
         buffer->previous->next = buffer->next;
     else
@@ -44,6 +47,7 @@ static void take_out(struct off_buffer_list *list, struct off_buffer *buffer)
 
 static void append(struct off_buffer_list *list, struct off_buffer *buffer)
 {
+    assert(!list->first == !list->last);
     buffer->next = NULL;
     buffer->previous = list->last;
     if (list->last)
@@ -56,6 +60,8 @@ static void append(struct off_buffer_list *list, struct off_buffer *buffer)
 void off_pipeline_set_state(struct off_pipeline *pipeline, struct off_buffer *buffer,
                             enum off_buffer_state state)
 {
+    assert(buffer >= pipeline->buffers && buffer < pipeline->buffers + pipeline->buffer_count);
+    assert(buffer->state != OFF_READING || pipeline->reading > 0);
     struct off_buffer_list *from = list_of(pipeline, buffer->state), *to = list_of(pipeline, state);
     if (from)
         take_out(from, buffer);
@@ -97,6 +103,7 @@ void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *f
 // A buffer that nobody is at has come to its end without its tile.
 static void drop(struct off_pipeline *pipeline, struct off_buffer *buffer)
 {
+    assert(pipeline->busy > 0);
     off_pipeline_free_buffer(pipeline, buffer);
     pipeline->busy--;
     pthread_cond_signal(&pipeline->news);
@@ -149,6 +156,7 @@ static void seal_tile(const struct off_pipeline *pipeline, void *coder, struct o
     size_t stored = 0;
     if (*spare && room > 0)
         stored = pipeline->codec->encode(coder, buffer->tile, buffer->memory, bytes, *spare, room);
+    assert(stored <= room);
     if (stored > 0) {
         memset(*spare + stored, 0, off_tilefile_room_for(stored) - stored);
         buffer->packed = *spare;
@@ -177,6 +185,7 @@ static struct off_buffer *first_chore(const struct off_pipeline *pipeline)
 
 static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buffer *buffer)
 {
+    assert(buffer->state == OFF_ARRIVED || buffer->state == OFF_CHANGED);
     struct base_error failure = {.result = ZERO_OK};
     const bool opens = buffer->state == OFF_ARRIVED;
     unsigned char *spare =
@@ -268,9 +277,11 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
 // unused, to make up for what is slow.
 static bool fetch(struct off_pipeline *pipeline)
 {
+    assert(pipeline->fetched < pipeline->count);
     const size_t tile = pipeline->order[pipeline->fetched];
     const int place = pipeline->buffer_of[tile];
     if (place != OFF_NOWHERE) {
+        assert(pipeline->buffers[place].state == OFF_KEPT && pipeline->buffers[place].tile == tile);
         off_pipeline_set_state(pipeline, &pipeline->buffers[place], OFF_READY);
         pipeline->counts.found++;
     } else {
@@ -327,6 +338,7 @@ static void start_fills(struct off_pipeline *pipeline)
 
 static void finish_fill(struct off_pipeline *pipeline, struct off_request *request)
 {
+    assert(pipeline->fills_under_way > 0);
     request->user = NULL;
     pipeline->fills_under_way--;
     pipeline->counts.filled += request->result ? 0 : request->bytes;
@@ -357,6 +369,8 @@ static void start_work(struct off_pipeline *pipeline)
 static void finish_transfer(struct off_pipeline *pipeline, struct off_request *request)
 {
     struct off_buffer *buffer = request->user;
+    assert(pipeline->busy > 0);
+    assert(buffer->state == (request->direction == OFF_READ ? OFF_READING : OFF_WRITING));
     if (request->result) {
         off_pipeline_fail(pipeline, &request->error);
         drop(pipeline, buffer);

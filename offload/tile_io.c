@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "offload/tile_queue.h"
 
+#include <assert.h>
 #include <pthread.h>
 
 // Room for one tile. After a time-out it may be the kernel's, and have no move any more.
@@ -45,6 +46,7 @@ static void ask(struct off_tile_io *tile_io)
 
 static void end_op(struct off_tile_io *tile_io, struct off_tile_op *op, bool failed)
 {
+    assert(op->under_way && tile_io->moving[op->tile]);
     tile_io->moving[op->tile] = false;
     op->under_way = false;
     op->failed = op->failed || failed;
@@ -73,6 +75,7 @@ static void give_up(struct off_tile_io *tile_io, const struct base_error *failur
 static void arrive(struct off_tile_io *tile_io, struct tile_buffer *tile_buffer,
                    const struct base_error *failure)
 {
+    assert(tile_buffer->taken);
     struct off_tile_op *op = tile_buffer->op;
     if (failure->result && op && op->failure) {
         *op->failure = *failure;
@@ -93,6 +96,7 @@ static void arrive(struct off_tile_io *tile_io, struct tile_buffer *tile_buffer,
 static void exchange(struct off_tile_io *tile_io, const struct tile_buffer *tile_buffer,
                      struct base_error *failure)
 {
+    assert(!tile_io->exchanging && tile_buffer->taken);
     const struct off_tile_op *op = tile_buffer->op;
     const bool reads = op->direction == OFF_READ;
     tile_io->exchanging = true;

@@ -4,6 +4,7 @@
 #include "base/patience.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 enum { UNIT = 4096 };
@@ -12,6 +13,7 @@ static const size_t huge_page = (size_t)2 << 20;
 
 static size_t round_up(size_t bytes, size_t unit)
 {
+    assert(unit > 0);
     return (bytes + unit - 1) / unit * unit;
 }
 
@@ -73,6 +75,7 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
 
 void *off_tile_queue_place(const struct off_tile_queue *queue, size_t number)
 {
+    assert(number * queue->spacing <= queue->pages.bytes);
     return (unsigned char *)queue->pages.memory + number * queue->spacing;
 }
 
@@ -80,6 +83,8 @@ zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_
                                   bool decodes, struct base_error *error)
 {
     const size_t tile = request->tile;
+    assert(request->stored > 0);
+    assert(request->stored <= off_tilefile_tile_bytes(queue->tilefile, tile));
     const bool reads = request->request.direction == OFF_READ;
     const bool encoded = request->stored < off_tilefile_tile_bytes(queue->tilefile, tile);
     if (encoded && !decodes)
@@ -127,6 +132,7 @@ void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct b
 zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_mutex_t *mutex,
                                          bool waits, struct off_request **done)
 {
+    assert(!queue->taking);
     queue->taking = true;
     queue->takes++;
     pthread_mutex_unlock(mutex);
@@ -169,5 +175,6 @@ void off_tile_queue_end(struct off_tile_queue *queue)
 
 void off_tile_queue_destroy(struct off_tile_queue *queue)
 {
+    assert(!queue->io); // it has ended
     off_pages_destroy(&queue->pages);
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -52,31 +53,37 @@ const struct off_direct_file *off_tilefile_file(const struct off_tilefile *tilef
 
 static uint64_t place_offset(const struct off_tile_state *tile, uint32_t place)
 {
+    assert(place < OFF_TILEFILE_PLACES);
     return tile->offset + place * (uint64_t)tile->room;
 }
 
 uint64_t off_tilefile_current_place(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(tile < tilefile->tile_count);
     return place_offset(&tilefile->tiles[tile], tilefile->tiles[tile].now.place);
 }
 
 static uint32_t next_place(const struct off_tilefile *tilefile, const struct off_tile_state *tile)
 {
+    assert(tile->now.place < OFF_TILEFILE_PLACES);
     return tile->now.has && !tilefile->in_place ? 1 - tile->now.place : 0;
 }
 
 uint64_t off_tilefile_next_place(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(tile < tilefile->tile_count);
     return place_offset(&tilefile->tiles[tile], next_place(tilefile, &tilefile->tiles[tile]));
 }
 
 size_t off_tilefile_tile_bytes(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(tile < tilefile->tile_count);
     return tilefile->tiles[tile].bytes;
 }
 
 size_t off_tilefile_room_bytes(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(tile < tilefile->tile_count);
     return tilefile->tiles[tile].room;
 }
 
@@ -87,12 +94,15 @@ bool off_tilefile_has_contents(const struct off_tilefile *tilefile, size_t tile)
 
 size_t off_tilefile_stored_bytes(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(tile < tilefile->tile_count);
     return (size_t)tilefile->tiles[tile].now.stored;
 }
 
 void off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const void *stored,
                              size_t bytes)
 {
+    assert(tile < tilefile->tile_count && bytes > 0);
+    assert(bytes <= tilefile->tiles[tile].bytes);
     struct off_tile_state *t = &tilefile->tiles[tile];
     t->next = (struct off_record_entry){
         .checksum = tilefile->unchecked ? 0 : base_hash64(stored, bytes, tile),
@@ -114,6 +124,7 @@ size_t off_tilefile_unfilled(const struct off_tilefile *tilefile, size_t from)
 
 uint64_t off_tilefile_fill_place(const struct off_tilefile *tilefile, size_t tile)
 {
+    assert(!tilefile->in_place && tile < tilefile->tile_count);
     return place_offset(&tilefile->tiles[tile], 1);
 }
 
@@ -190,6 +201,7 @@ static zero_result allocate_memory(struct off_tilefile **out,
                                                      .filled = config->in_place};
         offset += (uint64_t)(config->in_place ? 1 : OFF_TILEFILE_PLACES) * room;
     }
+    assert(offset == tilefile->file_bytes);
     return ZERO_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,7 @@ static zero_result obey(const void *argument, struct base_error *error)
     case WRITE:
         return base_pwrite_direct(o->fd, o->memory, o->bytes, o->offset, o->path, error);
     default:
+        assert(o->action == FLUSH);
         return base_fdatasync(o->fd, o->path, error);
     }
 }
@@ -60,6 +62,8 @@ static zero_result flush(const struct off_tilefile *tilefile, struct base_error 
 static zero_result move(const struct off_tilefile *tilefile, enum action action, void *memory,
                         size_t bytes, uint64_t offset, struct base_error *error)
 {
+    assert(action == READ || action == WRITE);
+    assert(bytes % OFF_TILEFILE_PAGE == 0 && offset % OFF_TILEFILE_PAGE == 0);
     struct order order = {.action = action, .fd = tilefile->file.fd, .path = tilefile->file.path};
     zero_result result = ZERO_OK;
     for (size_t at = 0; !result && at < bytes; at += order.bytes) {
@@ -107,6 +111,7 @@ bool off_tilefile_step_counts(const struct off_tilefile *tilefile, uint64_t step
 static zero_result read_record(struct off_tilefile *tilefile, int number,
                                struct off_record_head *head, bool *valid, struct base_error *error)
 {
+    assert(number >= 0 && number < OFF_TILEFILE_RECORDS);
     *valid = false;
     const zero_result result = move(tilefile, READ, tilefile->record, tilefile->record_bytes,
                                     (uint64_t)number * tilefile->record_bytes, error);
@@ -122,6 +127,7 @@ static zero_result read_record(struct off_tilefile *tilefile, int number,
 // beside it, a beginning at least, however its writer died: without that it was damaged.
 zero_result off_tilefile_find_records(struct off_tilefile *tilefile, struct base_error *error)
 {
+    assert(tilefile->found_count == 0 && tilefile->torn_count == 0);
     static const struct off_record_head none;
     bool lost = false;
     uint64_t damaged = 0;
@@ -164,6 +170,7 @@ int off_tilefile_torn(const struct off_tilefile *tilefile, uint64_t offsets[2])
 
 uint64_t off_tilefile_step(const struct off_tilefile *tilefile, int age)
 {
+    assert(age >= 0 && age < tilefile->found_count);
     return tilefile->found[age].step;
 }
 
@@ -174,6 +181,7 @@ static zero_result write_record(const struct off_tilefile *tilefile, int number,
 {
     const uint64_t offset = (uint64_t)number * tilefile->record_bytes;
     const size_t bytes = off_tilefile_round_up(record_size(tilefile, payload_bytes));
+    assert(number >= 0 && number < OFF_TILEFILE_RECORDS && bytes <= tilefile->record_bytes);
     zero_result result = tilefile->durable ? flush(tilefile, error) : ZERO_OK;
     if (!result)
         result = move(tilefile, WRITE, tilefile->record, bytes, offset, error);
@@ -214,6 +222,7 @@ static zero_result read_entry(const struct off_tilefile *tilefile, size_t tile,
                               size_t payload_bytes, struct off_record_entry *entry,
                               struct base_error *error)
 {
+    assert(tile < tilefile->tile_count && payload_bytes <= tilefile->payload_bytes);
     const struct off_tile_state *t = &tilefile->tiles[tile];
     memcpy(entry,
            tilefile->record + sizeof(struct off_record_head) + payload_bytes + tile * sizeof *entry,
@@ -230,6 +239,7 @@ static zero_result read_entry(const struct off_tilefile *tilefile, size_t tile,
 zero_result off_tilefile_recover(struct off_tilefile *tilefile, int age, void *payload,
                                  size_t *bytes, struct base_error *error)
 {
+    assert(age >= 0 && age < tilefile->found_count);
     struct off_record_head head;
     bool valid;
     const struct off_found_record *found = &tilefile->found[age];
@@ -263,6 +273,7 @@ zero_result off_tilefile_recover(struct off_tilefile *tilefile, int age, void *p
 static void fill_record(struct off_tilefile *tilefile, uint64_t step, const void *payload,
                         size_t bytes)
 {
+    assert(bytes <= tilefile->payload_bytes && !tilefile->in_place);
     struct off_record_head head = {
         .format = OFF_TILEFILE_FORMAT,
         .tiles = (uint32_t)tilefile->tile_count,
@@ -316,6 +327,7 @@ static bool has_changed(const struct off_tilefile *tilefile)
 // whole, of a current one that does not.
 static int next_record(const struct off_tilefile *tilefile)
 {
+    assert(tilefile->current < OFF_TILEFILE_RECORDS);
     if (tilefile->current < 0)
         return 0;
     const bool keeps = tilefile->older_whole && !tilefile->current_counts && !has_changed(tilefile);
@@ -324,6 +336,7 @@ static int next_record(const struct off_tilefile *tilefile)
 
 static void make_current(struct off_tilefile *tilefile, int number, uint64_t step)
 {
+    assert(number >= 0 && number < OFF_TILEFILE_RECORDS);
     if (number != tilefile->current)
         tilefile->older_whole = tilefile->current >= 0;
     tilefile->current = number;

@@ -1,5 +1,6 @@
 #include "offload/io/io_engine.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const struct off_io_engine *const engines[] = {
@@ -60,6 +61,7 @@ static zero_result create_named(const struct off_io_engine *engine,
                                 const struct off_io_engine_config *config, void **state,
                                 struct base_error *error)
 {
+    assert(engine->size == sizeof *engine && !engine->choices);
     struct base_error refusal = {.result = ZERO_OK};
     const zero_result result = engine->create(state, config, &refusal);
     if (!result)
@@ -81,6 +83,7 @@ zero_result off_io_engine_create(const struct off_io_engine *engine,
     for (size_t i = 0; engine->choices[i]; i++) {
         struct base_error refusal = {.result = ZERO_OK};
         use->engine = engine->choices[i];
+        assert(!use->engine->choices);
         result = use->engine->create(state, config, &refusal);
         if (!result)
             return ZERO_OK;

@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "offload/io/io_engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -60,11 +61,13 @@ static zero_result sync_add_file(void *state, int fd, const char *path, struct b
 static void sync_submit(void *state, unsigned number, const struct off_transfer *transfer)
 {
     struct sync_engine *engine = state;
+    assert(engine->given_count < engine->depth && number < engine->depth);
     engine->given[engine->given_count++] = (struct given){.number = number, .transfer = *transfer};
 }
 
 int off_transfer_now(const struct off_transfer *transfer)
 {
+    assert(transfer->bytes > 0 && transfer->bytes <= INT32_MAX);
     const off_t offset = (off_t)transfer->offset;
     const ssize_t moved = transfer->direction == OFF_READ
                               ? pread(transfer->fd, transfer->memory, transfer->bytes, offset)
@@ -76,6 +79,7 @@ static zero_result sync_commit(void *state, struct base_error *error)
 {
     (void)error;
     struct sync_engine *engine = state;
+    assert(engine->given_count + engine->done_count <= engine->depth);
     for (unsigned i = 0; i < engine->given_count; i++)
         engine->done[engine->done_count++] = (struct off_completion){
             .number = engine->given[i].number,

@@ -3,6 +3,7 @@
 #include "base/thread.h"
 #include "offload/io/io_engine.h"
 
+#include <assert.h>
 #include <errno.h>
 
 enum { MOST_THREADS = 64 };
@@ -42,11 +43,13 @@ static struct off_io_memory threads_memory(unsigned depth)
 
 static void put(const struct threads_engine *engine, struct numbers *numbers, unsigned number)
 {
+    assert(numbers->count < engine->depth && number < engine->depth);
     numbers->number[(numbers->first + numbers->count++) % engine->depth] = number;
 }
 
 static unsigned take(const struct threads_engine *engine, struct numbers *numbers)
 {
+    assert(numbers->count > 0 && numbers->first < engine->depth);
     const unsigned number = numbers->number[numbers->first];
     numbers->first = (numbers->first + 1) % engine->depth;
     numbers->count--;
@@ -188,6 +191,7 @@ static zero_result threads_reap(void *state, uint64_t deadline_ns, struct off_co
             break;
     for (*count = 0; *count < most && engine->done.count > 0; ++*count) {
         const unsigned number = take(engine, &engine->done);
+        assert(number < engine->depth);
         done[*count] = (struct off_completion){.number = number, .result = engine->results[number]};
     }
     engine->woken = false;

@@ -12,6 +12,7 @@
 #include "base/forked.h"
 #include "offload/io/io_engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <liburing.h>
 #include <stdio.h>
@@ -148,6 +149,7 @@ static zero_result register_memory(struct uring_engine *engine,
                                    const struct off_io_engine_config *config,
                                    struct base_error *error)
 {
+    assert(config->range_count <= OFF_MAX_RANGES);
     struct iovec pieces[MOST_PIECES];
     unsigned count = 0;
     size_t total = 0;
@@ -226,6 +228,7 @@ static zero_result uring_add_file(void *state, int fd, const char *path, struct 
     struct uring_engine *engine = state;
     if (!engine->registers)
         return ZERO_OK;
+    assert(engine->file_count < OFF_MAX_FILES);
     const int changed =
         io_uring_register_files_update(&engine->ring, (unsigned)engine->file_count, &fd, 1);
     if (changed != 1)
@@ -251,6 +254,9 @@ static void prepare_registered(const struct uring_engine *engine, struct io_urin
     const size_t inside =
         (size_t)((unsigned char *)transfer->memory - engine->range[transfer->range]);
     const int piece = engine->first_piece[transfer->range] + (int)(inside / piece_bytes);
+    assert(transfer->range < OFF_MAX_RANGES);
+    assert(inside / piece_bytes ==
+           (inside + transfer->bytes - 1) / piece_bytes); // lies in one piece
     if (transfer->direction == OFF_READ)
         io_uring_prep_read_fixed(sqe, transfer->file, transfer->memory, (unsigned)transfer->bytes,
                                  transfer->offset, piece);
@@ -264,6 +270,7 @@ static void uring_submit(void *state, unsigned number, const struct off_transfer
 {
     struct uring_engine *engine = state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring); // there is one for each number
+    assert(sqe);
     if (engine->registers)
         prepare_registered(engine, sqe, transfer);
     else
@@ -275,6 +282,7 @@ static void uring_submit(void *state, unsigned number, const struct off_transfer
 static void watch(struct uring_engine *engine)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&engine->ring);
+    assert(sqe && !engine->watching);
     io_uring_prep_read(sqe, engine->wake_fd, &engine->wakes, sizeof engine->wakes, 0);
     io_uring_sqe_set_data64(sqe, (uint64_t)WAKE);
     engine->watching = true;
@@ -329,6 +337,7 @@ static size_t collect(struct uring_engine *engine, struct off_completion *done, 
         } else {
             done[count++] = (struct off_completion){.number = (unsigned)data, .result = cqe->res};
         }
+        assert(engine->under_way > 0);
         engine->under_way--;
         io_uring_cqe_seen(&engine->ring, cqe);
     }
