@@ -4,6 +4,7 @@
 #include "checkpoint/safetensors/safetensors_header.h" // ckpt_dtype_size
 #include "checkpoint/tensor_digest.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -90,6 +91,7 @@ zero_result ckpt_loader_open(struct ckpt_loader **out, const struct ckpt_store *
 
 static void forget_shard(struct ckpt_loader *loader, uint32_t rank)
 {
+    assert(rank < loader->manifest.world);
     struct known_shard *known = loader->known[rank];
     if (!known)
         return;
@@ -138,6 +140,7 @@ uint64_t ckpt_loader_bytes_read(const struct ckpt_loader *loader)
 
 static zero_result open_shard(struct ckpt_loader *loader, uint32_t rank, struct base_error *error)
 {
+    assert(rank < loader->manifest.world && !loader->known[rank]);
     char path[CKPT_PATH_BYTES];
     zero_result result =
         ckpt_shard_path(path, loader->path, loader->manifest.state.step, rank, error);
@@ -194,6 +197,7 @@ static zero_result read_part(struct ckpt_loader *loader, struct ckpt_shard *shar
                              size_t block, size_t from, size_t bytes, unsigned char *out,
                              struct base_error *error)
 {
+    assert(bytes > 0 && from + bytes <= ELEMENTS_BYTES);
     zero_result result = ZERO_OK;
     if (loader->kept_block != block || loader->kept_rank != rank) {
         loader->kept_block = SIZE_MAX;
@@ -213,6 +217,7 @@ static zero_result read_run(struct ckpt_loader *loader, const struct ckpt_place 
                             const struct ckpt_run *run, int field, uint64_t first, uint64_t end,
                             unsigned char *out, struct base_error *error)
 {
+    assert(first >= run->first && first < end && end <= run->first + run->count);
     const struct ckpt_table_tensor *tensor = &loader->manifest.tensors[run->tensor];
     const size_t size = ckpt_dtype_size(tensor->field[field]);
     struct ckpt_shard *shard;
@@ -337,6 +342,7 @@ static bool add_blob(struct verification *verification, const struct ckpt_block_
                   blob->name);
         return false;
     }
+    assert(at->first + at->block->count <= blob->bytes[0]);
     memcpy(verification->blob + at->first, verification->loader->elements, at->block->count);
     if (at->first + at->block->count == blob->bytes[0])
         verification->blobs =

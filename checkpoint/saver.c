@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum order { NOTHING, WRITE, RUN, QUIT };
@@ -84,6 +85,7 @@ static size_t part_bytes(const struct part *part)
 
 static const void *part_memory(const struct part *part)
 {
+    assert(part->first >= part->source->run.first && part->count > 0);
     const unsigned char *field = part->source->field[part->field];
     return field + (part->first - part->source->run.first) * element_bytes(part);
 }
@@ -96,6 +98,7 @@ static size_t source_blocks(const struct ckpt_source *source)
 /** The source of block `block`. */
 static size_t source_of(const struct ckpt_saver *saver, size_t block)
 {
+    assert(block < saver->first_block[saver->config.load.sources]);
     size_t low = 0, high = saver->config.load.sources;
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
@@ -186,6 +189,7 @@ static void enter_stage(struct ckpt_saver *saver, struct job *job, enum stage st
 /** The block that comes next in the shard gets its place, and goes there. */
 static void put(struct ckpt_saver *saver, struct job *job)
 {
+    assert(job->stage == ENCODED && job->block == saver->placed && !saver->placing);
     struct base_error error = {0};
     job->stage = BUSY;
     saver->placing = true;
@@ -235,6 +239,7 @@ static void encode(struct ckpt_saver *saver, struct job *job, const struct part 
 /** The next block is encoded. */
 static void encode_next(struct ckpt_saver *saver, struct job *job)
 {
+    assert(job->stage == FREE && saver->next < block_count(saver));
     struct base_error error = {0};
     job->stage = BUSY;
     job->block = saver->next++;
@@ -278,6 +283,7 @@ static void idle(struct ckpt_saver *saver)
 /** Until all blocks are in the shard, or there is nothing to be done for them any more. */
 static zero_result work_to_the_end(struct ckpt_saver *saver)
 {
+    assert(!saver->open && saver->placed == 0);
     const size_t blocks = block_count(saver);
     saver->open = true;
     pthread_cond_broadcast(&saver->moved);
@@ -339,6 +345,7 @@ static void end_order(struct ckpt_saver *saver, enum ckpt_save_state state)
 static void give_order(struct ckpt_saver *saver, enum order order)
 {
     pthread_mutex_lock(&saver->mutex);
+    assert(order != NOTHING && (saver->order == NOTHING || order == QUIT));
     saver->order = order;
     pthread_cond_signal(&saver->ordered);
     pthread_mutex_unlock(&saver->mutex);
@@ -484,6 +491,8 @@ zero_result ckpt_saver_start(struct ckpt_saver *saver, const struct ckpt_target 
                              const struct ckpt_blob_source *blobs, size_t blob_count,
                              struct base_error *error)
 {
+    assert(ckpt_saver_state(saver) != CKPT_SAVE_WRITING);
+    assert(ckpt_saver_state(saver) != CKPT_SAVE_RUNNING);
     size_t room = saver->config.load.blob_bytes;
     unsigned char *copy = saver->blobs;
     if (blob_count > CKPT_MAX_BLOBS || blob_count > saver->config.load.blobs)
@@ -526,6 +535,7 @@ void ckpt_saver_run(struct ckpt_saver *saver,
  * mutex held. */
 static bool claim(struct ckpt_saver *saver, struct part *part)
 {
+    assert(saver->room <= saver->copies.size && saver->copied <= block_count(saver));
     if (saver->copied <= saver->next)
         return false;
     *part = part_of(saver, saver->copied - 1);
@@ -570,6 +580,7 @@ static bool can_help_free(const struct ckpt_saver *saver)
 /** Until so many blocks are not read from the program's memory any more. With the mutex held. */
 static void await(struct ckpt_saver *saver, size_t blocks)
 {
+    assert(blocks <= block_count(saver) && saver->awaited == SIZE_MAX);
     saver->awaited = blocks;
     while (passed(saver) < blocks)
         if (can_help_free(saver))

@@ -1,5 +1,6 @@
 #include "checkpoint/tensor_digest.h"
 
+#include <assert.h>
 #include <string.h>
 
 // What stands for the weights of a tensor that never trains, in the place of their field.
@@ -24,6 +25,7 @@ static uint64_t granule_seed(const struct ckpt_digest_place *place, uint64_t gra
 void ckpt_digest_add(struct base_hash128 *sum, const struct ckpt_digest_place *place,
                      uint64_t first, size_t count, const void *elements)
 {
+    assert(first % CKPT_GRANULE == 0 && place->element_bytes > 0);
     const unsigned char *bytes = elements;
     for (size_t at = 0, n; at < count; at += n, bytes += n * place->element_bytes) {
         n = count - at < CKPT_GRANULE ? count - at : CKPT_GRANULE;

@@ -6,6 +6,7 @@
 #include "checkpoint/entropy/huffman.h"
 #include "checkpoint/entropy/streams.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -192,6 +193,7 @@ static size_t take_sample(const struct ckpt_block_codec *codec, struct ckpt_bloc
                           const void *elements, size_t count,
                           unsigned char sample[CKPT_MAX_PLANES][SAMPLE])
 {
+    assert(count > 0 && code.element_bytes <= CKPT_MAX_PLANES);
     const unsigned char *in = elements;
     const bool whole = count <= SAMPLE;
     for (size_t run = 0; run < (whole ? 1 : SAMPLE_RUNS); run++) {
@@ -206,6 +208,7 @@ static size_t take_sample(const struct ckpt_block_codec *codec, struct ckpt_bloc
 
 static bool is_constant(const unsigned char *bytes, size_t count)
 {
+    assert(count > 0);
     return memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
@@ -213,6 +216,7 @@ static bool is_constant(const unsigned char *bytes, size_t count)
 // plane gains is not worth the time for a frame.
 static bool is_promising(const unsigned char *sample, size_t count)
 {
+    assert(count > 0 && count <= SAMPLE);
     enum { VALUES = 256, TALLIES = 4, MOST_CHI_SQUARE = 325 };
     uint16_t tallies[TALLIES][VALUES] = {{0}}; // so that no count waits for the one before
     uint32_t frequency[VALUES] = {0};
@@ -256,6 +260,8 @@ static void split(const struct ckpt_block_codec *codec, struct ckpt_block_code c
 static size_t write_frame(const struct ckpt_block_codec *codec, const unsigned char *plane,
                           size_t count)
 {
+    assert(count > 0 && count <= CKPT_BLOCK_ELEMENTS);
+    assert(codec->level <= CKPT_LEVEL_DEFAULT || codec->encoder);
     const size_t most = count - count / 100;
     if (is_constant(plane, count))
         return ckpt_frame_repeat(codec->spare, count, plane[0]);
@@ -270,6 +276,7 @@ static size_t write_frame(const struct ckpt_block_codec *codec, const unsigned c
 static const unsigned char *encode_plane(struct ckpt_block_codec *codec, int p, size_t count,
                                          size_t *bytes)
 {
+    assert(p >= 0 && p < CKPT_MAX_PLANES);
     unsigned char *const plane = codec->plane[p], *const frame = codec->spare;
     *bytes = write_frame(codec, plane, count);
     if (*bytes == 0 || ZSTD_isError(*bytes))

@@ -2,6 +2,8 @@
 
 #include "base/cpu.h"
 
+#include <assert.h>
+
 const struct ckpt_planes *ckpt_planes_at(int i)
 {
     const struct ckpt_planes *usable[4] = {&ckpt_planes_ref};
@@ -21,5 +23,6 @@ const struct ckpt_planes *ckpt_planes_best(void)
     const struct ckpt_planes *best = ckpt_planes_at(0), *next;
     for (int i = 1; (next = ckpt_planes_at(i)) != NULL; i++)
         best = next;
+    assert(best);
     return best;
 }

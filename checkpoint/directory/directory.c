@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -159,6 +160,7 @@ zero_result ckpt_create_shard(const struct ckpt_store *store, const char *path, 
 static zero_result write_text(const struct ckpt_store *store, struct ckpt_file *file,
                               const char *text, size_t length, struct base_error *error)
 {
+    assert(length > 0);
     const size_t bytes = (length + CKPT_STORE_UNIT - 1) / CKPT_STORE_UNIT * CKPT_STORE_UNIT;
     char *units = base_aligned_alloc(CKPT_STORE_UNIT, bytes);
     if (!units)
@@ -198,6 +200,7 @@ static zero_result write_manifest(struct ckpt_directory *directory, const char *
     zero_result result = find_next(directory, error);
     if (result)
         return result;
+    assert(directory->next > 0);
     numbered.sequence = directory->next;
     result = ckpt_manifest_format(&numbered, &text, &length, error);
     if (result)
@@ -218,6 +221,7 @@ static zero_result write_manifest(struct ckpt_directory *directory, const char *
 static zero_result publish(struct ckpt_directory *directory, const char *saving, bool *replaced,
                            struct ckpt_exclusive *alone, struct base_error *error)
 {
+    assert(directory->begun);
     const struct ckpt_store *store = directory->store;
     const struct ckpt_path place = ckpt_path_step(directory->path, directory->step);
     struct base_error trouble = {0};

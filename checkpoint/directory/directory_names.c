@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@ enum { STEP_NAME = 32 }; // the longest is saving-18446744073709551615
 struct ckpt_path ckpt_path_below(const char *directory, const char *name)
 {
     // It fits: the directory's length was checked, and there is room for all names.
+    assert(strlen(directory) + strlen(name) + 2 <= CKPT_PATH_BYTES);
     struct ckpt_path path;
     struct base_text text = {path.text, sizeof path.text, 0};
     base_text_add(&text, "%s/%s", directory, name);

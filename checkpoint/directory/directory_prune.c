@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 zero_result ckpt_check_lost(const struct ckpt_directory *directory, struct base_error *error)
@@ -127,6 +128,7 @@ zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *erro
 bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, size_t count,
                 size_t i)
 {
+    assert(i < count);
     return retention->keep == 0 || count - i <= retention->keep ||
            (retention->keep_every && steps[i] % retention->keep_every == 0);
 }
@@ -162,6 +164,7 @@ static zero_result prune(struct ckpt_directory *directory, const struct ckpt_ret
                          "nothing is removed while it is not known which checkpoints are the "
                          "newest: %s",
                          doubts->message);
+    assert(count > 0); // or all would be kept
     zero_result result = ckpt_check_whole(store, directory->path, steps[count - 1], error);
     if (result)
         return result > 0 ? ZERO_E_CORRUPT : result;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "checkpoint/shard/shard.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,7 @@ struct listing {
 
 static zero_result add_step(struct listing *listing, uint64_t step, struct base_error *error)
 {
+    assert(listing->count <= listing->room);
     if (listing->count == listing->room) {
         const size_t room = listing->room ? 2 * listing->room : 16;
         struct ckpt_listed *list = base_calloc(room, sizeof *list);

@@ -1,5 +1,6 @@
 #include "checkpoint/entropy/frame.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
@@ -13,6 +14,7 @@ enum { BLOCK_HEAD = 3, LAST = 1, RAW = 0 << 1, RLE = 1 << 1, COMPRESSED = 2 << 1
 
 void ckpt_frame_put(unsigned char *out, uint64_t value, size_t bytes)
 {
+    assert(bytes <= sizeof value);
     for (size_t i = 0; i < bytes; i++)
         out[i] = (unsigned char)(value >> (8 * i));
 }
@@ -28,6 +30,7 @@ static size_t get(const unsigned char *in, size_t bytes)
 // The head of a frame, and that of its only block, which is of a type and a size.
 static size_t write_heads(unsigned char *out, size_t count, size_t type, size_t size)
 {
+    assert(count < SIZE_OF_2_ADDS + 65536 && size < (size_t)1 << (8 * BLOCK_HEAD - SIZE_SHIFT));
     const bool small = count < SIZE_OF_2_ADDS;
     const size_t size_bytes = small ? 1 : 2;
     unsigned char *at = out + sizeof magic;

@@ -3,6 +3,7 @@
 #include "checkpoint/entropy/frame.h"
 #include "checkpoint/entropy/streams.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -91,6 +92,7 @@ static size_t write_literals(const struct ckpt_streams *streams, const struct ck
         end += stream_bytes[k];
     }
     const uint64_t packed = (uint64_t)(end - out) - LITERALS_HEAD;
+    assert(count >> (PACKED_AT - SIZE_AT) == 0 && packed >> (PACKED_AT - SIZE_AT) == 0);
     ckpt_frame_put(out, CODED | SIZES_OF_18 | (uint64_t)count << SIZE_AT | packed << PACKED_AT,
                    LITERALS_HEAD);
     return (size_t)(end - out);

@@ -1,5 +1,6 @@
 #include "checkpoint/entropy/huffman.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { BYTES = 256, LONGEST = CKPT_HUFFMAN_LONGEST, DEEPEST = 32 };
@@ -26,6 +27,7 @@ static size_t sort(uint32_t sorted[BYTES], const uint32_t frequency[BYTES])
 // The smaller one of the next leaf and the next node that has no parent yet; leaves go first.
 static uint32_t take(uint32_t *node, size_t count, size_t *leaf, size_t *root, size_t parent)
 {
+    assert(*leaf < count || *root < parent);
     if (*leaf < count && (*root >= parent || node[*leaf] <= node[*root]))
         return node[(*leaf)++];
     const uint32_t sum = node[*root];
@@ -37,6 +39,7 @@ static uint32_t take(uint32_t *node, size_t count, size_t *leaf, size_t *root, s
 // have shown. A place has a leaf's frequency first, then a node's, its parent, and its depth.
 static void count_lengths(uint32_t *node, size_t count, unsigned of_length[DEEPEST])
 {
+    assert(count >= 2);
     size_t leaf = 0, root = 0;
     for (size_t parent = 0; parent < count - 1; parent++) {
         const uint32_t one = take(node, count, &leaf, &root, parent);
@@ -49,6 +52,7 @@ static void count_lengths(uint32_t *node, size_t count, unsigned of_length[DEEPE
     size_t there = 1, inner = count - 1;
     for (unsigned depth = 0; there > 0; depth++) {
         size_t nodes = 0;
+        assert(depth < DEEPEST);
         for (; inner > 0 && node[inner - 1] == depth; inner--)
             nodes++;
         of_length[depth] = (unsigned)(there - nodes);

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "checkpoint/manifest/manifest_parts.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,6 +143,7 @@ static bool begins_by(const struct ckpt_run *run, size_t tensor, uint32_t slice,
 size_t ckpt_manifest_locate(const struct ckpt_manifest *manifest, size_t tensor, uint32_t slice,
                             uint64_t element)
 {
+    assert(tensor < manifest->tensor_count && manifest->index.place_count > 0);
     // The last one that begins by then, as runs leave no gap.
     size_t from = 0, to = manifest->index.place_count;
     while (to - from > 1) {

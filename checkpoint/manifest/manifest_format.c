@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -45,6 +46,7 @@ static int put_bytes(const char *bytes, size_t count, void *user)
     grow(writer, writer->length + count);
     if (writer->error.result)
         return -1;
+    assert(writer->length + count <= writer->room);
     memcpy(writer->text + writer->length, bytes, count);
     writer->length += count;
     return 0;

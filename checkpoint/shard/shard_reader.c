@@ -4,6 +4,7 @@
 #include "checkpoint/safetensors/safetensors_header.h" // ckpt_dtype_size
 #include "checkpoint/shard/shard_format.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -213,6 +214,7 @@ static struct ckpt_block wanted_block(const struct ckpt_shard *shard, size_t blo
         wanted.code.element_bytes = (uint8_t)ckpt_dtype_size(tensor->field[wanted.field]);
         end = run->first + run->count;
     }
+    assert(place.first < end);
     wanted.count = (uint32_t)(ckpt_block_end(place.first, end) - place.first);
     return wanted;
 }
@@ -342,6 +344,7 @@ zero_result ckpt_shard_open(struct ckpt_shard **out, const struct ckpt_store *st
                             const char *path, const struct ckpt_manifest *manifest, uint32_t rank,
                             struct base_error *error)
 {
+    assert(rank < manifest->world);
     *out = NULL;
     struct ckpt_shard *shard = base_calloc(1, sizeof *shard);
     if (!shard)
@@ -401,6 +404,7 @@ uint64_t ckpt_shard_bytes_read(const struct ckpt_shard *shard)
 
 size_t ckpt_shard_run_blocks(const struct ckpt_shard *shard, size_t run)
 {
+    assert(run < shard->entry->run_count);
     return shard->starts[shard->blob_count + run];
 }
 
@@ -414,6 +418,7 @@ size_t ckpt_shard_blob_blocks(const struct ckpt_shard *shard, size_t blob)
 
 struct ckpt_block_place ckpt_shard_place(const struct ckpt_shard *shard, size_t block)
 {
+    assert(block < shard->block_count);
     // The last item that begins by then; an empty blob begins where the next one does.
     size_t item = 0, to = shard->blob_count + shard->entry->run_count;
     while (to - item > 1) {
@@ -468,6 +473,7 @@ static zero_result fail_block(const struct ckpt_shard *shard, size_t number, zer
 zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t number, struct ckpt_block_codec *codec,
                             void *room, void *elements, struct base_error *error)
 {
+    assert(number < shard->block_count);
     const struct ckpt_block *block = &shard->blocks[number];
     const size_t stored = ckpt_stored_bytes(block->plane_bytes);
     struct base_error cause = {.result = ZERO_OK};

@@ -3,6 +3,8 @@
 #include "base/arena.h"
 #include "checkpoint/shard/shard_format.h"
 
+#include <assert.h>
+
 _Static_assert(CKPT_WRITE_BEHIND_MOST >= CKPT_MAX_PLANES * (CKPT_BLOCK_ELEMENTS + CKPT_FRAME_GAP),
                "a block can be taken at a time");
 
@@ -98,6 +100,7 @@ zero_result ckpt_shard_begin(struct ckpt_shard_writer *writer, const struct ckpt
                              struct ckpt_file *file, const struct ckpt_shard_id *id,
                              struct base_error *error)
 {
+    assert(store && file && id->rank < id->world);
     unsigned char header[CKPT_HEADER_BYTES];
     writer->store = store;
     writer->file = file;
@@ -175,6 +178,8 @@ zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_
 
 void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part)
 {
+    assert(part->number < writer->blocks &&
+           part->part.bytes == ckpt_stored_bytes(part->block.plane_bytes));
     struct ckpt_block *block = &part->block;
     unsigned char *row = writer->block_table + CKPT_BLOCK_ROW * part->number;
     ckpt_encode_end(part->codec, part->part.memory);
@@ -213,6 +218,7 @@ static size_t complete_index(struct ckpt_shard_writer *writer)
     memmove(end, writer->block_table, CKPT_BLOCK_ROW * writer->blocks);
     end += CKPT_BLOCK_ROW * writer->blocks;
     const size_t bytes = (size_t)(end - writer->index);
+    assert(bytes <= writer->arena.size);
     ckpt_put_head(writer->index, CKPT_MAGIC_INDEX, bytes);
     memcpy(writer->index + 8, "zeroindx", 8);
     ckpt_put64(writer->index + 16, writer->blobs);
@@ -227,6 +233,7 @@ static zero_result append_tail(struct ckpt_shard_writer *writer, size_t index_si
 {
     unsigned char tail[CKPT_TAIL_MOST] = {0};
     const size_t bytes = (size_t)(entry->bytes - writer->bytes);
+    assert(bytes >= CKPT_TAIL_LEAST && bytes <= CKPT_TAIL_MOST);
     unsigned char *end = tail + bytes - CKPT_TAIL_END;
     ckpt_put_head(tail, CKPT_MAGIC_TAIL, bytes);
     memcpy(end, "zerotail", 8);

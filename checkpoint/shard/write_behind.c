@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { RING = CKPT_WRITE_BEHIND_RING, MEMORY = RING + CKPT_WRITE_BEHIND_MOST };
@@ -58,6 +59,7 @@ static uint64_t written(const struct ckpt_write_behind *behind)
 /** Whether a whole piece can be written. */
 static bool is_ready(const struct ckpt_write_behind *behind)
 {
+    assert(made(behind) >= behind->begun);
     return made(behind) - behind->begun >= CKPT_WRITE_BEHIND_PIECE;
 }
 
@@ -78,6 +80,7 @@ static void keep_error(struct ckpt_write_behind *behind, const struct base_error
 /** With the mutex held, which it gives back meanwhile. */
 static void write_piece(struct ckpt_write_behind *behind, struct writer *writer)
 {
+    assert(writer->at == NOWHERE && is_ready(behind));
     const uint64_t offset = behind->begun;
     struct base_error error = {0};
     behind->begun += CKPT_WRITE_BEHIND_PIECE;
@@ -198,12 +201,14 @@ static uint64_t *find_open(struct ckpt_write_behind *behind, uint64_t offset)
     uint64_t *open = behind->open;
     while (*open != offset)
         open++;
+    assert(open < behind->open + CKPT_WRITE_BEHIND_PARTS);
     return open;
 }
 
 zero_result ckpt_write_behind_reserve(struct ckpt_write_behind *behind, size_t bytes,
                                       struct ckpt_write_behind_part *part, struct base_error *error)
 {
+    assert(bytes <= CKPT_WRITE_BEHIND_MOST);
     pthread_mutex_lock(&behind->mutex);
     while (behind->taken + bytes > written(behind) + RING)
         pthread_cond_wait(&behind->less, &behind->mutex);
@@ -239,6 +244,7 @@ zero_result ckpt_write_behind_end(struct ckpt_write_behind *behind, struct base_
     const uint64_t pieces = behind->taken - rest;
     if (rest > 0 && !behind->error.result) {
         // Nothing is left to be made beside it.
+        assert(made(behind) == behind->taken);
         pthread_mutex_unlock(&behind->mutex);
         behind->store->write(behind->file, behind->ring.memory + pieces % RING, rest, pieces,
                              &last);
