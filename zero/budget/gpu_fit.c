@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "zero/exec/gpu.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,6 +59,7 @@ static uint64_t needed_of(const zero_ctx *z, found_by_all all, const struct eng_
 static void judge(const zero_ctx *z, found_by_all all, const struct eng_plan *plan,
                   struct eng_gpu_fit *fit)
 {
+    assert(all);
     const struct base_device_memory *mine = &all[z->config.rank];
     *fit = (struct eng_gpu_fit){.free = mine->free, .total = mine->total};
     for (int rank = 0; rank < z->config.world; rank++) {
@@ -66,6 +68,7 @@ static void judge(const zero_ctx *z, found_by_all all, const struct eng_plan *pl
         fit->ranks++;
         fit->free = all[rank].free < fit->free ? all[rank].free : fit->free;
     }
+    assert(fit->ranks >= 1); // this one is among them
     fit->needed = needed_of(z, all, plan);
     fit->verdict = z->config.memory_limit == 0 ? ENG_FITS_UNCHECKED
                    : fit->needed <= fit->free  ? ENG_FITS

@@ -4,6 +4,7 @@
 #include "zero/core/context.h"
 #include "zero/exec/local_accumulation.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Where a slice begins in an array of the whole tensor. */
@@ -44,6 +45,7 @@ static void move_part(void *user, size_t index, int thread)
 {
     (void)thread;
     const struct move *move = user;
+    assert(index * TASK_ELEMENTS < move->count);
     const size_t first = index * TASK_ELEMENTS, left = move->count - first;
     const size_t count = left < TASK_ELEMENTS ? left : TASK_ELEMENTS;
     const size_t size = eng_dtype_size(move->dtype);
@@ -62,6 +64,7 @@ static void move_part(void *user, size_t index, int thread)
 
 static void move_all(struct move *move)
 {
+    assert(move->to && move->from && eng_dtype_size(move->dtype) > 0);
     const size_t tasks = (move->count + TASK_ELEMENTS - 1) / TASK_ELEMENTS;
     base_pool_run(tasks > 1 ? move->z->cpu.pool : NULL, tasks, move_part, move);
 }
@@ -96,6 +99,7 @@ void eng_borrow_unit(zero_ctx *z, zero_unit unit)
 void eng_take_gradients(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
+    assert(u->grad_slot >= 0);
     const struct eng_unit_layout *layout = &z->layout.units[unit];
     unsigned char *slot = z->memory.grads + z->gradients.slots[u->grad_slot].offset;
     const bool add = z->config.local && z->micro.index > 0 && u->grad_slot == u->sum_slot;

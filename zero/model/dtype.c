@@ -2,6 +2,7 @@
 
 #include "base/bfloat16.h"
 
+#include <assert.h>
 #include <string.h>
 
 size_t eng_dtype_size(zero_dtype dtype)
@@ -34,6 +35,7 @@ const char *eng_dtype_name(zero_dtype dtype)
 void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
                float *to)
 {
+    assert(eng_dtype_size(dtype) > 0);
     if (dtype == ZERO_BF16)
         kernels->from_bf16(count, from, to);
     else if (dtype == ZERO_F16)
@@ -45,6 +47,7 @@ void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *
 void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to)
 {
+    assert(eng_dtype_size(dtype) > 0);
     if (dtype == ZERO_BF16)
         kernels->to_bf16(count, from, to);
     else if (dtype == ZERO_F16)
@@ -77,6 +80,7 @@ float eng_largest(zero_dtype dtype)
 void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
                size_t count, const float *from, void *to)
 {
+    assert(dtype == ZERO_BF16 || dtype == ZERO_F16);
     if (dtype == ZERO_BF16)
         kernels->round_bf16(key, first, count, from, to);
     else

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -95,6 +96,7 @@ static void place_slice(struct eng_layout *layout, const struct eng_model *model
     struct eng_section *section = &layout->sections[layout->section_count];
     const size_t at = (*next_slice)++;
     const int32_t index = unit - param->unit;
+    assert(index >= 0 && index < param->slice_count && at < layout->slice_count);
     layout->slices[at] = (struct eng_slice){
         .param = (zero_param)p,
         .index = index,
@@ -139,6 +141,7 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
                        const struct members *members, size_t unit, struct kind kind,
                        int64_t persist_numel, size_t *next_slice)
 {
+    assert(layout->section_count <= layout->section_room);
     struct eng_unit_layout *u = &layout->units[unit];
     struct eng_section *section = &layout->sections[layout->section_count];
     unsigned never_negative = ~0U;
@@ -183,6 +186,7 @@ static void place_unit(struct eng_layout *layout, const struct eng_model *model,
 static void cut_section(struct eng_layout *layout, size_t s)
 {
     struct eng_section *section = &layout->sections[s];
+    assert(section->granules > 0);
     const size_t world = (size_t)layout->world;
     const struct eng_unit_layout *u = &layout->units[section->unit];
     const size_t run = ((section->frozen ? u->frozen : u->granules) + world - 1) / world;
@@ -223,6 +227,7 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
         place_unit(layout, model, &members, u, &kinds, &next_slice);
     for (size_t s = 0; s < layout->section_count; s++)
         cut_section(layout, s);
+    assert(next_slice == layout->slice_count && layout->section_count <= layout->section_room);
     if (layout->granules < (size_t)world)
         r = zero_fail(error, ZERO_E_INVALID,
                       "the model has %zu granules of %d elements, fewer than its %d ranks: run it "
@@ -301,6 +306,7 @@ void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_mode
 const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
                                             size_t element)
 {
+    assert(section < layout->section_count);
     const struct eng_unit_layout *unit = &layout->units[layout->sections[section].unit];
     const size_t granule = element / ENG_GRANULE;
     for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
@@ -315,6 +321,7 @@ const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, siz
 void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
                     size_t *granules)
 {
+    assert(section < layout->section_count && rank >= 0 && rank < layout->world);
     const struct coll_span *span = &layout->sections[section].elements[rank];
     *first = span->offset / ENG_GRANULE;
     *granules = span->count / ENG_GRANULE;
@@ -322,6 +329,8 @@ void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, s
 
 int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element, size_t *count)
 {
+    assert(section < layout->section_count);
+    assert(element < layout->sections[section].granules * ENG_GRANULE);
     const struct coll_span *spans = layout->sections[section].elements;
     int r = 0;
     while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Sums of a class's units that are in memory at once, where they are in a file: of one that is
@@ -27,6 +28,7 @@ static enum eng_residence residence(const struct eng_section *section,
 
 static size_t granule_bytes(zero_dtype dtype)
 {
+    assert(eng_dtype_size(dtype) > 0);
     return ENG_GRANULE * eng_dtype_size(dtype);
 }
 
@@ -53,6 +55,7 @@ static void place_section(struct eng_placement *placement, const struct eng_layo
         placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
     }
     place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
+    assert(place->own_first + place->own_granules <= section->granules);
     if (section->frozen)
         return;
     if (!limits->sums_in_file) {
@@ -157,6 +160,7 @@ static void classify(struct eng_slot_plan *plan, size_t u, size_t bytes)
            63 - __builtin_clzll((unsigned long long)plan->classes[c].bytes) != octave)
         c++;
     struct eng_slot_class *class = &plan->classes[c];
+    assert(c < ENG_MAX_CLASSES);
     if (c == plan->class_count)
         plan->class_count++;
     class->units++;
@@ -170,6 +174,7 @@ static void count_slots(struct eng_slot_plan *plan, int held, int more, size_t s
 {
     for (int c = 0; c < plan->class_count; c++) {
         struct eng_slot_class *class = &plan->classes[c];
+        assert(class->units > 0 && class->bytes > 0);
         class->slots = class->units < held ? class->units : held;
         const size_t fit = spare / class->bytes;
         const size_t missing = (size_t)(class->units - class->slots);

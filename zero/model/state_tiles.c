@@ -24,6 +24,7 @@ static void next_tile(struct cutter *cutter)
 
 static void add_piece(struct cutter *cutter, const struct eng_piece *piece, size_t bytes)
 {
+    assert(cutter->count > 0 && piece->granules > 0 && bytes > 0);
     struct eng_tiles *tiles = cutter->tiles;
     const size_t tile = cutter->count - 1;
     if (tiles->pieces) {
@@ -54,6 +55,7 @@ static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
     };
     const size_t granule =
         ENG_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
+    assert(granule > 0 && cutter->count > 0);
     for (size_t left = place->state_granules; left > 0; left -= piece.granules) {
         if (cutter->used + granule > cutter->tile_bytes && cutter->used > 0)
             next_tile(cutter);
@@ -84,8 +86,10 @@ static void cut(struct eng_tiles *tiles, const struct eng_layout *layout,
 {
     struct cutter cutter = {.tiles = tiles, .tile_bytes = tile_bytes};
     cut_sections(&cutter, layout, placement, false, moment_dtype);
+    assert(!tiles->pieces || tiles->training == cutter.count);
     tiles->training = cutter.count;
     cut_sections(&cutter, layout, placement, true, moment_dtype);
+    assert(!tiles->pieces || (tiles->count == cutter.count && tiles->piece_count == cutter.pieces));
     tiles->count = cutter.count;
     tiles->piece_count = cutter.pieces;
 }
@@ -127,6 +131,7 @@ size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *l
 
 struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
 {
+    assert(tile < tiles->count && tiles->in_group > 0);
     const size_t begin = tile < tiles->training ? 0 : tiles->training;
     const size_t end = tile < tiles->training ? tiles->training : tiles->count;
     const size_t first = begin + (tile - begin) / tiles->in_group * tiles->in_group;
@@ -139,6 +144,7 @@ struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
 struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule)
 {
     const struct eng_piece_run run = tiles->of_section[section];
+    assert(run.count > 0);
     size_t low = run.first, high = run.first + run.count;
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Links the gathers of each unit in the replay. */
@@ -51,6 +52,7 @@ static void move(struct eng_trace *trace, struct eng_gather *gathers)
 static zero_result grow(zero_ctx *z, struct eng_traces *traces)
 {
     const size_t capacity = traces->capacity ? 2 * traces->capacity : 64 + 4 * z->layout.unit_count;
+    assert(traces->recording.count <= traces->capacity && traces->replay.count <= capacity);
     struct eng_gather *recording = base_calloc(capacity, sizeof *recording);
     struct eng_gather *replay = base_calloc(capacity, sizeof *replay);
     if (!recording || !replay) {
@@ -81,6 +83,7 @@ zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
         if (r)
             return r;
     }
+    assert(traces->recording.count < traces->capacity);
     traces->recording.gathers[traces->recording.count++] = (struct eng_gather){.unit = unit};
     return ZERO_OK;
 }
@@ -88,6 +91,7 @@ zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
 size_t eng_trace_distance(const zero_ctx *z, zero_unit unit)
 {
     const size_t next = z->units[unit].next;
+    assert(!z->gathers.replaying || next >= z->gathers.replay_at);
     return z->gathers.replaying && next != SIZE_MAX ? next - z->gathers.replay_at : SIZE_MAX;
 }
 

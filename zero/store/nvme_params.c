@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "zero/store/nvme_tier.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Beside the gather slots: of a step that writes them, and on their way from the file. */
@@ -115,6 +116,7 @@ enum { TASK_GRANULES = 64 };
 static void copy_some(void *user, size_t index, int thread)
 {
     const struct copies *copies = user;
+    assert(index * TASK_GRANULES < copies->granules);
     const size_t first = index * TASK_GRANULES, left = copies->granules - first;
     const size_t count = (left < TASK_GRANULES ? left : TASK_GRANULES) * ENG_GRANULE;
     const size_t size = eng_dtype_size(copies->dtype), at = first * ENG_GRANULE;
@@ -131,6 +133,7 @@ static void copy_some(void *user, size_t index, int thread)
 
 static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigned char *to)
 {
+    assert(z->tier->memory[piece->tile] && to);
     const zero_dtype dtype = z->layout.sections[piece->section].dtype;
     struct copies copies = {
         .kernels = z->cpu.kernels,
@@ -148,6 +151,7 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
 static void put_piece(const zero_ctx *z, unsigned char *slot, const struct eng_piece *piece,
                       const unsigned char *bytes)
 {
+    assert(z->placement.sections[piece->section].staged);
     const size_t granule = ENG_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
     unsigned char *section = slot + z->placement.sections[piece->section].slot_offset;
     memcpy(section + piece->first * granule, bytes, piece->granules * granule);
@@ -175,6 +179,7 @@ bool eng_params_ready(const zero_ctx *z, size_t tile)
 
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 {
+    assert(tile < z->tier->tiles.count);
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     unsigned char *bytes;
     for (size_t i = 0; i < run.count; i++) {
@@ -208,6 +213,7 @@ static void take_contents(void *user, size_t number, void *contents)
     const struct eng_stage *stage = user;
     const zero_ctx *z = stage->z;
     const struct eng_strips *strips = &z->tier->params.file.strips;
+    assert(number < strips->count && stage->slot);
     const struct eng_strip *strip = &strips->list[number];
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         put_piece(z, stage->slot, &z->tier->tiles.pieces[i],
@@ -225,6 +231,7 @@ static void runs_of(const struct eng_strips *strips, zero_unit unit, struct eng_
 void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 {
     struct eng_params *params = &z->tier->params;
+    assert(params->stages && slot);
     struct eng_piece_run runs[2];
     runs_of(&params->file.strips, unit, runs);
     params->stages[unit] = (struct eng_stage){.z = z, .slot = slot};

@@ -2,6 +2,8 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
+
 /** Where the next piece goes; without tables strips are only counted. */
 struct cutter {
     struct eng_strips *strips;
@@ -13,6 +15,7 @@ struct cutter {
 /** One more strip in a run, whose first one it may be. */
 static void count_strip(struct eng_piece_run *run, size_t strip)
 {
+    assert(run->count == 0 || strip == run->first + run->count);
     if (run->count++ == 0)
         run->first = strip;
 }
@@ -36,6 +39,7 @@ static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size
                       size_t bytes)
 {
     struct eng_strips *strips = cutter->strips;
+    assert(cutter->count > 0 && bytes > 0);
     const size_t number = cutter->count - 1;
     if (!strips->list)
         return;
@@ -55,6 +59,7 @@ static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size
 static bool go_together(const struct eng_layout *layout, const struct eng_tiles *tiles,
                         const struct eng_piece *piece)
 {
+    assert(piece > tiles->pieces);
     const struct eng_piece *before = piece - 1;
     return eng_tiles_group(tiles, before->tile).first ==
                eng_tiles_group(tiles, piece->tile).first &&
@@ -74,6 +79,7 @@ static void cut(struct eng_strips *strips, const struct eng_layout *layout,
         else
             cutter.ended = true;
     }
+    assert(!strips->list || strips->count == cutter.count);
     strips->count = cutter.count;
 }
 

@@ -1,5 +1,6 @@
 #include "zero/store/tile_order.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 static bool is_later(struct eng_due a, struct eng_due b)
@@ -10,6 +11,7 @@ static bool is_later(struct eng_due a, struct eng_due b)
 /** Lets the element at `at` sink in a heap whose latest one is its first. */
 static void sink(struct eng_due *heap, size_t at, size_t count)
 {
+    assert(at < count);
     const struct eng_due sinking = heap[at];
     for (size_t child; (child = 2 * at + 1) < count; at = child) {
         if (child + 1 < count && is_later(heap[child + 1], heap[child]))
