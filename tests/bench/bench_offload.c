@@ -10,9 +10,9 @@
 #include "tests/bench/fio_mix.h"
 #include "tests/bench/local_update.h"
 #include "tests/bench/raw_io.h"
+#include "zero/model/state_tiles.h"
 #include "zero/store/nvme_codec.h"
 #include "zero/store/nvme_compress.h"
-#include "zero/model/state_tiles.h"
 #include "zero/store/tile_transfers.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
 
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"
-#include "zero/store/nvme_compress.h"
 #include "zero/model/state_tiles.h"
+#include "zero/store/nvme_compress.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

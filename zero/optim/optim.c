@@ -1,6 +1,5 @@
 #include "zero/optim/optim.h"
 
-
 const char *const eng_hyper_names[ENG_HYPERS] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
 _Static_assert(sizeof(zero_hyper) == ENG_HYPERS * sizeof(double), "every field has its name");
 
