@@ -1,5 +1,6 @@
 #include "base/exact_digits.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { LIMBS = BASE_EXACT_SUM_LIMBS };
@@ -18,6 +19,7 @@ void base_exact_sum_add(struct base_exact_sum *sum, double value)
     const struct base_exact_addend addend = base_exact_split(bits);
     const int first = addend.first;
     const int64_t sign = bits >> 63 ? -1 : 1;
+    assert(first >= 0 && first + 2 < LIMBS);
     int64_t carry = 0;
     for (int i = first; i < LIMBS && (i < first + 3 || carry != 0); i++) {
         const int64_t digit = i < first + 3 ? sign * (int64_t)addend.digit[i - first] : 0;

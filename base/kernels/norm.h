@@ -6,6 +6,7 @@
 
 #include "base/kernels/ordered.h"
 
+#include <assert.h>
 #include <math.h>
 
 /** What is added up and squared; the first two sources have their addresses in registers. few, if
@@ -55,6 +56,7 @@ INLINE double squares_of(const struct squares *lanes)
  * granule only. */
 INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i, double *at_j)
 {
+    assert(i % ENG_GRANULE == 0 && j % ENG_GRANULE == 0);
     struct squares one = no_squares(), other = no_squares();
     for (size_t k = 0; k < ENG_GRANULE; k += ENG_SUM_LANES) {
         square_block(a, i + k, &one);
@@ -67,6 +69,7 @@ INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i
 /** A granule, or what there is of it. */
 INLINE double square_one(const struct addends *a, size_t i, size_t end)
 {
+    assert(i <= end && end - i <= ENG_GRANULE);
     struct squares lanes = no_squares();
     for (; end - i >= ENG_SUM_LANES; i += ENG_SUM_LANES)
         square_block(a, i, &lanes);
@@ -97,6 +100,7 @@ INLINE void square_sums(size_t elements, const struct eng_contributions *from, z
 INLINE void square_some(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
                         double *squares)
 {
+    assert(from->count >= 1);
     if (from->count == 1 && !from->before)
         square_sums(elements, from, dtype, 1, squares);
     else if (from->count == 2 && !from->before)

@@ -11,6 +11,7 @@
 #include "base/kernels/rounding.h"
 #include "base/kernels/rules.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------ loops */
@@ -164,6 +165,7 @@ INLINE void update_end(const struct rule *rule, const struct constants *c,
                        const struct eng_update *u, size_t i, const float *gradients,
                        struct peaks *peaks)
 {
+    assert(i <= u->count && u->count - i < WIDTH);
     const size_t bytes = (u->count - i) * sizeof(float);
     float gradient[WIDTH] = {0}, weight[WIDTH] = {0}, moment[ENG_MAX_MOMENTS][WIDTH] = {{0}};
     uint16_t work[WIDTH];
@@ -191,6 +193,8 @@ INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scala
     const struct eng_update u = *run; // a copy that no store can change
     const bool stream = streams(&u);
     const size_t end = u.count - u.count % WIDTH;
+    assert(!u.work || u.work_dtype == ZERO_BF16 || u.work_dtype == ZERO_F16);
+    assert(end <= u.count && u.count - end < WIDTH);
     struct peaks peaks = no_peaks();
     for (size_t i = 0; i < end; i += WIDTH)
         update_vector(rule, &c, &u, i, load(u.gradient + i), stream, &peaks);
@@ -391,6 +395,7 @@ INLINE size_t update_rest(const struct rule *rule, const struct constants *c,
     const size_t at = i % ENG_SUM_LANES;
     struct eng_update rest = *u;
     rest.count = i + eng_add_contributions(from, i, u->count - i, total + at);
+    assert(rest.count <= u->count && rest.count - i < WIDTH);
     if (lane)
         eng_add_squares(lane, at, at + rest.count - i, total);
     update_end(rule, c, &rest, i, total + at, peaks);
@@ -406,6 +411,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
     const struct eng_contributions parts = *from;
     double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
     struct peaks peaks = no_peaks();
+    assert(from->count >= 1);
     size_t i = update_usual(rule, &c, &u, &parts, squares, lanes, &peaks);
     for (size_t granule = i / ENG_GRANULE; i < u.count; granule++) {
         const size_t end =
@@ -420,6 +426,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
             squares[granule] = eng_add_lanes(lanes);
         memset(lanes, 0, sizeof lanes);
     }
+    assert(i <= u.count);
     if (streams(&u))
         fence();
     tell_alarm(&u, &peaks);
