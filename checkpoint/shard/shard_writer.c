@@ -178,8 +178,9 @@ zero_result ckpt_shard_take(struct ckpt_shard_writer *writer, struct ckpt_shard_
 
 void ckpt_shard_put(struct ckpt_shard_writer *writer, struct ckpt_shard_part *part)
 {
-    assert(part->number < writer->blocks &&
-           part->part.bytes == ckpt_stored_bytes(part->block.plane_bytes));
+    // Other threads take parts meanwhile: writer->blocks is not to be read here.
+    assert(part->number < writer->most_blocks);
+    assert(part->part.bytes == ckpt_stored_bytes(part->block.plane_bytes));
     struct ckpt_block *block = &part->block;
     unsigned char *row = writer->block_table + CKPT_BLOCK_ROW * part->number;
     ckpt_encode_end(part->codec, part->part.memory);
