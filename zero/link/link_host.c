@@ -63,8 +63,3 @@ const struct eng_link eng_link_host = {
     .publish = comm_publish,
     .fetch_sums = comm_fetch_sums,
 };
-
-void eng_link_choose(zero_ctx *z)
-{
-    z->link = z->config.resident ? &eng_link_gpu : &eng_link_host;
-}

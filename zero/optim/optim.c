@@ -1,3 +1,5 @@
+// The names of hyper-parameters, and what a group may choose of its optimizer.
+
 #include "zero/optim/optim.h"
 
 const char *const eng_hyper_names[ENG_HYPERS] = {"lr", "beta1", "beta2", "eps", "weight_decay"};

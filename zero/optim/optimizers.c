@@ -1,4 +1,4 @@
-// The list of optimizers. What they share is in optim.c, which knows none of them.
+// The list of optimizers. What the built-in ones share is in built_in.c, which knows none of them.
 #include "zero/optim/optim.h"
 
 #include <string.h>

@@ -1,0 +1,8 @@
+// Which link a context has.
+
+#include "zero/link/link.h"
+
+void eng_link_choose(zero_ctx *z)
+{
+    z->link = z->config.resident ? &eng_link_gpu : &eng_link_host;
+}
