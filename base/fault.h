@@ -2,7 +2,7 @@
  * base/fault.h: failures on demand, for tests.
  *
  * Only a build with the option ZERO_FAULT_POINTS has the points. In any other one they compile to
- * nothing, and a set ZERO_FAULT is an error of whoever opens a context.
+ * nothing, and opening a context while ZERO_FAULT is set is an error.
  *
  * ZERO_FAULT names points and the hit that fails, counted over the process from 1:
  *
@@ -113,8 +113,8 @@ static inline bool base_fault_watched(void)
 
 /**
  * Whether what ZERO_FAULT asks for can be had. ZERO_E_INVALID: it is malformed, and has no effect.
- * ZERO_E_UNSUPPORTED: it is set, and this build has no points. Whoever opens a context asks.
- * *Local*, any thread.
+ * ZERO_E_UNSUPPORTED: it is set, and this build has no points. zero_open() and zero_comm_open()
+ * ask. *Local*, any thread.
  */
 zero_result base_fault_check_environment(struct base_error *error);
 

@@ -1,7 +1,7 @@
 /**
- * base/kernels/decide.h: what a step comes to, for the host and for GPUs: the norm of its gradient,
- * the factor that clips it, whether it counts as finite, what becomes of the loss scale, and
- * whether it may be skipped.
+ * base/kernels/decide.h: the decision about a step, for the host and for GPUs. It has the norm of
+ * the gradient, the factor that clips it, whether the step counts as finite and may be skipped, and
+ * the next loss scale.
  *
  * The loss scale is what a program multiplies its loss by so that small gradients survive in f16;
  * the step divides it away. A dynamic scale is halved by a step whose gradients are not finite, and

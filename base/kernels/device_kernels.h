@@ -155,8 +155,8 @@ struct eng_device_record {
  * those the host has prepared what they are if update `first_update` is the next one, the one
  * behind that, and so on, without the gradient scale.
  *
- * With `fused` it is taken for granted that the step is finite, which is judged later: gate,
- * scalars and keys become those of its update, and nothing else is read of it or changes.
+ * With `fused` the kernel takes for granted that the step is finite, which a later verdict judges.
+ * Gate, scalars and keys become those of its update. The kernel reads and changes nothing else.
  */
 struct eng_device_judgement {
     struct eng_device_ballot *ballots; /**< one a rank, zeros afterwards */

@@ -1,7 +1,7 @@
 /**
  * base/kernels/one.h: vectors of one element, for files whose `vector` is a float and whose `words`
- * is a uint32_t: the definition (vector_ref.h) and the threads of a GPU (vector_cuda.h), which
- * include it behind their operations on floats. C, and C++ too.
+ * is a uint32_t. These are the definition (vector_ref.h) and the threads of a GPU (vector_cuda.h).
+ * Both include it behind their operations on floats. It is C, and C++ too.
  */
 #ifndef BASE_KERNELS_ONE_H
 #define BASE_KERNELS_ONE_H

@@ -227,7 +227,7 @@ INLINE halves pack_upper(words x)
     return pack(right(x, 16));
 }
 
-/** Of what is no NaN. */
+/** Rounds to f16; no element is a NaN. */
 INLINE halves f16_of_number(vector x)
 {
     enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };

@@ -5,56 +5,86 @@
  * Formulas (rules.h, rounding.h, ordered.h) and loops are written once over these names, which
  * vector_avx2.h and vector_avx512.h have as well, and as far as formulas need them vector_cuda.h:
  *
- *     WIDTH                      elements of a vector: a power of two, at most ENG_DRAW_LANES
- *     ISA_NAME, runs_here        what tables are called; whether this processor has it
- *     vector, words              WIDTH floats; WIDTH times 32 bits
- *     counts, bigs               words as numbers of 32 bits; packets as numbers of 64 bits
- *     spread, load, store        of one float; of an array, unaligned, load asks ahead
- *     mul, madd, nmadd           a * b; fma(a, b, c); fma(-a, b, c)
- *     add, quotient, root        a + b; a / b; the square root
- *     sign                       -1 or 1; a zero and a NaN stay what they are
- *     all_finite                 whether all elements are
- *     add_squares                of the elements, to WIDTH doubles
- *     squares, no_squares        16 lanes of sums of squares; all zero
- *     add_to_squares             of the elements, to the lanes from one on
- *     load_to_squares            the same of an array's
- *     store_squares              the lanes, as doubles
- *     add_lanes                  eng_add_lanes() of lanes that are finite
- *     canonical                  the value, but one NaN for all
- *     bits_of, float_of          a vector's bits, and back
- *     word, lanes                one word everywhere; 0, 1, ..., WIDTH - 1
- *     sum, difference            modulo 2^32
- *     both, either, odd          and, or, exclusive or
- *     right                      shifted by a constant
- *     left_by, right_by          by a vector, unsigned: 32 and more give 0
- *     if_above                   a > b ? yes : no; a and b below 2^31
- *     raised                     the first one, 0 at first, made infinite or a NaN by two others of
- *                                which one is, or both are above ENG_ALARM, and else finite
- *     larger                     of each two words, below 2^31
- *     any_above                  whether a word, all below 2^31, is above a constant
- *     multiply                   the high and the low words of the products with a constant
- *     load_bf16                  bf16 of an array, as floats
- *     halves, f16_of             WIDTH times 16 bits: f16, nearest even,
- *     pack, pack_upper           and the low ones of words, the high ones
- *     store_halves               to an array, unaligned
- *     stream_halves              past the caches, aligned,
- *     fence                      and behind this one complete for other processors
- *     load_f16                   f16 of an array, as floats
+ *     WIDTH               elements of a vector: a power of two, at most ENG_DRAW_LANES.
+ *     ISA_NAME            what tables are called.
+ *     runs_here           whether this processor has the instructions.
+ *     vector              WIDTH floats.
+ *     words               WIDTH times 32 bits.
+ *     counts              words as numbers of 32 bits.
+ *     bigs                packets as numbers of 64 bits.
+ *     spread              a vector of one float.
+ *     load                a vector from an array, unaligned; it prefetches what lies further on.
+ *     store               a vector to an array, unaligned.
+ *     mul                 a * b.
+ *     madd                fma(a, b, c).
+ *     nmadd               fma(-a, b, c).
+ *     add                 a + b.
+ *     quotient            a / b.
+ *     root                the square root.
+ *     sign                -1 or 1; a zero and a NaN stay what they are.
+ *     all_finite          whether all elements are finite.
+ *     add_squares         adds the elements' squares to WIDTH doubles.
+ *     squares             16 lanes of sums of squares.
+ *     no_squares          lanes that are all zero.
+ *     add_to_squares      adds the elements' squares to the lanes from one on.
+ *     load_to_squares     add_to_squares of an array's elements.
+ *     store_squares       the lanes, as doubles.
+ *     add_lanes           eng_add_lanes() of lanes that are finite.
+ *     canonical           the value, but one NaN for all NaNs.
+ *     bits_of             a vector's bits.
+ *     float_of            the vector that has these bits.
+ *     word                one word everywhere.
+ *     lanes               0, 1, ..., WIDTH - 1.
+ *     sum                 a + b modulo 2^32.
+ *     difference          a - b modulo 2^32.
+ *     both                and.
+ *     either              or.
+ *     odd                 exclusive or.
+ *     right               shifted right by a constant.
+ *     left_by             shifted left by a vector, unsigned: 32 and more give 0.
+ *     right_by            shifted right by a vector, unsigned: 32 and more give 0.
+ *     if_above            a > b ? yes : no; a and b are below 2^31.
+ *     raised              peak, which is 0 or not finite; it becomes infinite or a NaN if a or b is
+ *                         above ENG_ALARM or is a NaN.
+ *     larger              the larger of each two words, which are below 2^31.
+ *     any_above           whether a word is above a constant; all words are below 2^31.
+ *     multiply            the high and the low words of the products with a constant.
+ *     load_bf16           bf16 of an array, as floats.
+ *     halves              WIDTH times 16 bits.
+ *     f16_of              f16, rounded to nearest even.
+ *     pack                the low halves of words.
+ *     pack_upper          the high halves of words.
+ *     store_halves        halves to an array, unaligned.
+ *     stream_halves       halves to an aligned array, past the caches.
+ *     fence               other processors see all that was streamed before.
+ *     load_f16            f16 of an array, as floats.
  *
  * and for sums, whose numbers are f32, f64, i32 or i64:
  *
- *     packet, doubles            as many numbers as fit; as many f64
- *     load_packet, store_packet  of an array, unaligned; numbers have so many bytes
- *     stream_packet              past the caches, aligned
- *     floats_in, packet_of       a packet of f32, and back
- *     doubles_in, packet_of_doubles  of f64
- *     least, greatest            the second one if it is less, greater or a NaN; else the first
- *     add_doubles, least_doubles, greatest_doubles, add_i32 ... greatest_i64  the same of others
- *     marks                      which numbers of a packet have a property
- *     not_finite, not_a_number   of floats; not_finite_doubles, not_numbers of doubles
- *     marks_of_both, any_mark    one or the other; whether there is one
- *     f16_of_number              f16_of() of what is no NaN
- *     joined, packed             two halves as a packet; the low halves of two words
+ *     packet              as many numbers as fit.
+ *     doubles             as many f64 as fit.
+ *     load_packet         a packet from an array, unaligned; numbers have `bytes` bytes.
+ *     store_packet        a packet to an array, unaligned; numbers have `bytes` bytes.
+ *     stream_packet       a packet to an aligned array, past the caches.
+ *     floats_in           the floats of a packet.
+ *     packet_of           the packet of floats.
+ *     doubles_in          the doubles of a packet.
+ *     packet_of_doubles   the packet of doubles.
+ *     least               b if it is less than a, or a NaN; else a.
+ *     greatest            b if it is greater than a, or a NaN; else a.
+ *     add_doubles         a + b; add_i32 and add_i64 add integers.
+ *     least_doubles       least of doubles; least_i32 and least_i64 of integers.
+ *     greatest_doubles    greatest of doubles; greatest_i32 and greatest_i64 of integers.
+ *     marks               which numbers of a packet have a property.
+ *     not_finite          marks the floats that are not finite.
+ *     not_a_number        marks the floats that are NaNs.
+ *     not_finite_doubles  marks the doubles that are not finite.
+ *     not_numbers         marks the doubles that are NaNs.
+ *     marks_of_both       the numbers that one or the other marks.
+ *     any_mark            whether there is a mark.
+ *     f16_of_number       f16_of() of a vector without NaNs.
+ *     joined              two halves as a packet.
+ *     packed              the low halves of two words.
  */
 #ifndef BASE_KERNELS_VECTOR_REF_H
 #define BASE_KERNELS_VECTOR_REF_H
@@ -276,7 +306,7 @@ INLINE packet packet_of_doubles(doubles x)
     return bits;
 }
 
-// Of equal ones, such as the two zeros, the earlier; of a NaN and any other, the NaN.
+// Both return the earlier one of equal values, such as the two zeros, and the NaN if there is one.
 
 INLINE vector least(vector a, vector b)
 {
