@@ -25,8 +25,8 @@ struct job {
 
 // Blocks are numbered through all sources, in the order in which they are written. The thread goes
 // upwards and reads them in place, and so does the program when it has nothing else to do;
-// ckpt_saver_before_change() goes downwards and copies them. Where they meet nothing is left that
-// is read from the program's memory.
+// ckpt_saver_before_change() goes downwards and copies them. Where they meet, the saver has nothing
+// left to read from the program's memory.
 struct ckpt_saver {
     struct ckpt_saver_config config;
     struct job jobs[CODECS];

@@ -7,8 +7,8 @@
  * has not been read yet into a fixed budget, and waits beyond it. What is written depends on none
  * of this. All *local*; but for ckpt_saver_state() one thread at a time.
  *
- * Where nothing is copied, because what is read does not change at once, but piece by piece,
- * ckpt_saver_wait_for_blocks() waits for what was read of the piece only.
+ * Some state changes piece by piece, and the saver copies nothing of it. There
+ * ckpt_saver_wait_for_blocks() waits until the saver has read that piece.
  *
  *     create                                     once
  *     start -> hold, or await (before any change) -> state: CKPT_SAVE_DURABLE    a checkpoint

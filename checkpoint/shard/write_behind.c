@@ -31,7 +31,7 @@ struct ckpt_write_behind {
     pthread_mutex_t mutex;
     pthread_cond_t more, less;
     bool quit;
-    uint64_t taken, begun; // bytes of the file: by who makes them, and by who writes
+    uint64_t taken, begun; // bytes of the file: by callers, and by threads that write
     uint64_t open[CKPT_WRITE_BEHIND_PARTS]; // where parts begin that are being made; or NOWHERE
     struct base_error error;                // the first one: what is given back is passed by
 };

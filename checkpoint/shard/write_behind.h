@@ -2,9 +2,9 @@
  * checkpoint/shard/write_behind.h: a file from front to back, written by threads of its own while
  * the bytes that come next are made, by several threads if need be.
  *
- * Whoever makes bytes takes their place in the file, makes them in a ring of memory, and gives them
- * back: they are written when all before them are there. The ring is so long that neither side
- * waits where the other is a little late. All *local*. Allocates nothing but in create.
+ * A caller takes the place of its bytes in the file, makes them in a ring of memory, and gives them
+ * back. A thread writes them when all bytes before them are there. The ring is so long that neither
+ * side waits where the other is a little late. All *local*. Allocates nothing but in create.
  */
 #ifndef CHECKPOINT_SHARD_WRITE_BEHIND_H
 #define CHECKPOINT_SHARD_WRITE_BEHIND_H
