@@ -78,8 +78,8 @@ struct __attribute__((may_alias)) coll_span {
 zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
                       struct base_error *error);
 
-/** Of a rank that has met others (rendezvous/mesh.h) and can't join them: tells them why, as far as
- * they listen. An all-zero mesh has none. *Local.* */
+/** A rank has met others (rendezvous/mesh.h) and can't join them: it tells them why, as far as they
+ * listen. An all-zero mesh has none. *Local.* */
 void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_error *why);
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
@@ -117,14 +117,14 @@ void coll_abort(struct coll_comm *comm, zero_result result, const char *reason);
  * rank in comm); a negative colour joins none and gets *group == NULL. *Collective, ordered* over
  * comm. A group is a communicator of its own order of operations: ranks of different groups, or of
  * overlapping ones, need not agree on an order among them. All groups that come from one
- * coll_open() are a comm world (a root communicator with all its groups): used by one thread at a
- * time, any wait makes progress on all of them, arenas serve all of them, and the first failure
- * anywhere is the failure of every one.
+ * coll_open() are a comm world: a root communicator with all its groups. One thread at a time uses
+ * it. Any wait makes progress on all of them, arenas serve all of them, and the first failure of
+ * any is the failure of all.
  *
  * Messages name ranks by their number in the comm world's first communicator, its root.
- * coll_close() of a group is local and leaves the others as they are; closing the root closes what
- * is left of the comm world; requests that were not drained are forgotten, and not to be waited
- * for.
+ * coll_close() of a group is local and leaves the others as they are. Closing the root closes what
+ * is left of the comm world. It forgets requests that were not drained, and the caller must not
+ * wait for them.
  *
  * ZERO_E_NOMEM, ZERO_E_LIMIT (a rank is in COLL_GROUPS_MAX groups; one that it has left counts
  * until all its ranks have left it), on all ranks: as before, unless the ranks could not tell each
@@ -260,11 +260,11 @@ zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_
 /**
  * One tile of a reduce-scatter's result while it is still in cache: elements first .. first+count-1
  * of the owner's span (first relative to the span), complete for this request. first and count are
- * multiples of 1,024 but for the end of the span. Called in ascending order, from within whatever
- * call makes progress, with the floating-point environment at its default; it must not call any
- * communicator of the comm world: pieces that were asked for ahead are kept for this request. sum
- * is in the accumulator's type, not necessarily where the accumulator is. With a sum_group: of the
- * call with `last` only.
+ * multiples of 1,024 but for the end of the span. Called in ascending order, from within any call
+ * that makes progress, with the floating-point environment at its default. The callback must not
+ * call any communicator of the comm world, which keeps pieces that were asked for ahead for this
+ * request. sum is in the accumulator's type, not necessarily where the accumulator is. With a
+ * sum_group only the call with `last` has tiles.
  */
 typedef void (*coll_tile_fn)(void *user, size_t first, size_t count, const void *sum);
 

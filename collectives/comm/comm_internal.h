@@ -150,15 +150,16 @@ void coll_wake_peers(const struct coll_comm *comm);
 /** The comm world's failure, ZERO_OK if there is none. Costs one load. */
 zero_result coll_failed(const struct coll_comm *comm);
 
-/** The same for returning it: forgets the requests, whose memory the caller may take back now. */
+/** coll_failed() for a call that returns it: forgets the requests, whose memory the caller may take
+ * back now. */
 zero_result coll_stop(struct coll_comm *comm);
 
-/** Makes `result` with this message the comm world's failure, unless it has one, and wakes
- * everybody. Stops nothing: what all have come to by now can still be completed. */
+/** Makes `result` with this message the comm world's failure, unless it has one, and wakes all
+ * ranks. Stops nothing: what all have come to by now can still be completed. */
 void coll_declare(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** The same, and stops. Returns the comm world's failure. */
+/** coll_declare() and coll_stop(). Returns the comm world's failure. */
 zero_result coll_fail(struct coll_comm *comm, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -177,10 +178,10 @@ void coll_point_hit(struct coll_comm *comm, uint32_t kind, const char *where);
 /**
  * Hits point coll.<kind>.<where> of base/fault.h, as in coll.reduce-scatter.read; a fault there
  * fails the comm world with ZERO_E_IO. Where:
- *     post   before the operation is posted
- *     meet   each time that a rank that is waited for was there
- *     read   before each block, tile or message that is read
- *     done   before this rank says that it needs nothing more of the others
+ *     post   before the operation is posted.
+ *     meet   each time that a rank that is waited for was there.
+ *     read   before each block, tile or message that is read.
+ *     done   before this rank says that it needs nothing more of the others.
  */
 static inline void coll_point(struct coll_comm *comm, uint32_t kind, const char *where)
 {

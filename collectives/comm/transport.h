@@ -3,9 +3,9 @@
  *
  * The files above check arguments, keep the queues of requests, wait and fail; a transport starts
  * requests and works on the oldest of them. A new transport is one file here and one line in the
- * list of transport.c. All share the algorithms of host/ and differ in how ranks meet, where
- * memory comes from, and how what a rank has posted gets to the others: self, threads and shm have
- * it in memory that peers address, tcp sends it (tcp/).
+ * list of transport.c. All share the algorithms of host/. They differ in how ranks meet, where
+ * memory comes from, and how peers see what a rank has posted. With self, threads and shm it lies
+ * in memory that peers address; tcp sends it (tcp/).
  */
 #ifndef COLLECTIVES_COMM_TRANSPORT_H
 #define COLLECTIVES_COMM_TRANSPORT_H

@@ -6,10 +6,10 @@
  * else: its flight recorder and its status. zero-run reads them while they are being written, and
  * writes what it wants of all ranks into the head. Nothing in it decides what a rank computes.
  *
- *   segment.c      creating it, and checking and mapping it in a rank
- *   record.c       the flight recorder's and the status's writers and readers
- *   stop.c         a request to stop, and who has heard it
- *   signal_list.c  lists of signals that are such a request
+ *   segment.c      creating it, and checking and mapping it in a rank.
+ *   record.c       the flight recorder's and the status's writers and readers.
+ *   stop.c         a request to stop, and who has heard it.
+ *   signal_list.c  lists of signals that are such a request.
  *
  * What is shared is read and written through these two only. Readers must expect anything in it: a
  * rank may have written over its area by mistake, or have died at any instruction.

@@ -119,7 +119,7 @@ int gcomm_log_left(const struct gcomm *gcomm, uint64_t sequence)
 {
     for (int rank = 0; rank < gcomm->host->world; rank++) {
         const struct gcomm_call_log *call_log = gcomm_call_log_of(gcomm, rank);
-        // In this order: who has left starts nothing any more.
+        // In this order: a rank that has left starts nothing any more.
         if (atomic_load(&call_log->state) == GCOMM_LEFT &&
             atomic_load(&call_log->started) < sequence)
             return rank;

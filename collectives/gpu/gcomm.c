@@ -181,9 +181,9 @@ static zero_result meet(struct gcomm *gcomm, struct base_error *error)
     }
 }
 
-/** Waits for ranks that have neither met the others nor failed to: another one may try until its
- * time is over, which is longer than this rank may wait in a call of the host that has the same
- * time and began earlier. */
+/** Waits for ranks that have neither met the others nor failed to. Such a rank may try until its
+ * time is over. This rank's call of the host began earlier with as much time, so it could not wait
+ * so long. */
 static void wait_for_meeting(const struct gcomm *gcomm)
 {
     struct coll_clock clock = {0};
@@ -259,7 +259,7 @@ static zero_result enroll_own(struct gcomm *gcomm, const struct gcomm_config *co
     return result;
 }
 
-/** With a link that is well and has nothing to do. */
+/** Dismisses a link that is well and has nothing to do. */
 static void dismiss(struct gcomm *gcomm)
 {
     struct base_error error = {.result = ZERO_OK};
@@ -331,7 +331,7 @@ static zero_result meet_in(struct gcomm *gcomm, struct coll_arena *arena,
     if (!result)
         result = enroll(gcomm, config, error);
     if (result)
-        gcomm_log_state(gcomm, GCOMM_FAILED); // nobody need wait for it
+        gcomm_log_state(gcomm, GCOMM_FAILED); // no rank need wait for this one
     return result;
 }
 
@@ -391,7 +391,7 @@ static void wait_for_all(struct gcomm *gcomm)
     zero_result result = gcomm_wait(gcomm, gcomm->started);
     while (!result && !gcomm_log_finished(gcomm, gcomm->started)) {
         const uint64_t waited_ns = coll_waited(&clock);
-        result = coll_progress(gcomm->host); // somebody may wait for that before it comes to it
+        result = coll_progress(gcomm->host); // a peer may wait for that before it comes to it
         if (!result && waited_ns > gcomm->timeout_ns)
             result = gcomm_fail(gcomm, ZERO_E_TIMEOUT, gcomm->started,
                                 "not done on all ranks after %.1f s", (double)waited_ns * 1e-9);

@@ -2,20 +2,20 @@
  * collectives/gpu/gcomm.h: collectives of device memory, among the devices of a communicator's
  * ranks.
  *
- * A `gcomm` stands beside a host communicator (comm.h), which is how its ranks meet and
- * agree, and whose failure is its own: what fails here poisons the host's comm world, and what
- * poisons that, a dead rank or coll_abort(), ends what is under way here. So coll_state() of the
- * host has the message, and nobody needs to ask two.
+ * A `gcomm` has a host communicator (comm.h), by which its ranks meet and agree. Their failures are
+ * one. A failure here poisons the host's comm world. A dead rank or coll_abort() poisons that, too,
+ * and ends what is under way here. So coll_state() of the host has the message, and a caller asks
+ * only one communicator.
  *
  * Operations work in the order of one stream of the transport's own, urgent where the device has
  * priorities. They return when they are enqueued, and give a ticket. Between them and the caller's
  * streams stand two calls:
  *
  *     gcomm_after(gcomm, compute)            what is started from now on begins after what
- *                                                   `compute` was given so far
- *     gcomm_all_gather(gcomm, &op, &ticket)  enqueued
- *     gcomm_before(gcomm, ticket, compute)   what `compute` is given from now on begins
- * after the operation; now, or much later
+ *                                            `compute` was given so far.
+ *     gcomm_all_gather(gcomm, &op, &ticket)  enqueues the operation.
+ *     gcomm_before(gcomm, ticket, compute)   what `compute` is given from now on begins after the
+ *                                            operation; to be called now, or much later.
  *
  * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
  * of "host": until it is done), and for the oldest where GCOMM_UNDER_WAY are under way. All
@@ -23,16 +23,16 @@
  * when the call returns, the bytes they name stay untouched until the ticket is reached.
  *
  * A thread of each rank's watches what is under way: the transport's asynchronous errors, the
- * host's state, the deadline, and ranks that have left. Whatever it finds it aborts the
- * communicator, so that the streams go on, with nothing of use in the memory: a program that waits
- * for a stream of its own is not held by a rank that is dead. Nor is one in a call of the driver
- * that waits for the whole device, such as cudaFree(), and that other calls wait for in turn; where
- * one of these does so for longer than an operation may take, that is a failure. Communicators of a
- * process that fail together are aborted together, as NCCL wants it, which takes half a second
- * where others are well, and a second more where the caller itself is in a call of the driver. What
- * comes of the host's poison is in every call's result from then on. Each call is shown to the
- * other ranks: those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second
- * one is made, and a time-out names the ranks that have not come.
+ * host's state, the deadline, and ranks that have left. If it finds any of these it aborts the
+ * communicator. Then the streams go on, with nothing of use in the memory, and a dead rank does not
+ * hold a program that waits for its own stream. Nor does it hold a program in a call of the driver
+ * that waits for the whole device, such as cudaFree(), and that other calls wait for in turn. If
+ * one of these takes longer than an operation may, that is a failure. Communicators of a process
+ * that fail together are aborted together, as NCCL wants it. This takes half a second where others
+ * are well, and a second more where the caller itself is in a call of the driver. What comes of the
+ * host's poison is in every call's result from then on. Each call is shown to the other ranks:
+ * those that differ get ZERO_E_DIVERGED, which names both calls, as soon as the second one is made,
+ * and a time-out names the ranks that have not come.
  *
  * Messages name rank, operation, unit and device. Functions enter the device themselves. One thread
  * at a time uses a gcomm, the one that uses its host communicator.
@@ -78,10 +78,10 @@ struct gcomm_config {
 /**
  * Joins the devices of all ranks. *Collective, ordered* over the host. *gcomm is NULL after a
  * failure, which all ranks have, the lowest failed one's; the host is as before unless its ranks
- * could not tell each other. Where what was begun cannot be ended, *gcomm is there for
- * gcomm_close() alone, which says so. ZERO_E_UNSUPPORTED (no such transport in this build;
- * its library is missing or too old; there is no such device), ZERO_E_INVALID (arguments;
- * `nccl_comm` has other ranks or another device), ZERO_E_DEVICE (what the transport says),
+ * could not tell each other. If the transport cannot end what it has begun, *gcomm is there for
+ * gcomm_close() alone, which says so. ZERO_E_UNSUPPORTED: there is no such transport in this build,
+ * its library is missing or too old, or there is no such device. ZERO_E_INVALID: arguments, or
+ * `nccl_comm` has other ranks or another device. ZERO_E_DEVICE: what the transport says.
  * ZERO_E_TIMEOUT, _NOMEM, and the host's failures.
  */
 zero_result gcomm_open(struct gcomm **gcomm, const struct gcomm_config *config,
@@ -89,11 +89,11 @@ zero_result gcomm_open(struct gcomm **gcomm, const struct gcomm_config *config,
 
 /**
  * Leaves. Waits for what this rank has under way, and, as long as nothing fails, for the others to
- * finish it too. After a failure only for the abort, `abort_timeout_ns` at most: what cannot be
- * ended then is left behind, with a word in the log, and false is returned: gcomm_config.memory has
- * to be left, too, for it is still in use. Whoever starts something afterwards that needs this rank
- * gets ZERO_E_PEER. Nothing of the caller's streams may still wait
- * for an operation. NULL is fine: true.
+ * finish it too. After a failure it waits only for the abort, `abort_timeout_ns` at most. What
+ * cannot be ended by then is left behind, with a word in the log, and the call returns false. The
+ * caller has to leave gcomm_config.memory, too, for it is still in use. A peer that starts
+ * something afterwards that needs this rank gets ZERO_E_PEER. Nothing of the caller's streams may
+ * still wait for an operation. NULL is fine: true.
  */
 bool gcomm_close(struct gcomm *gcomm);
 
@@ -168,9 +168,9 @@ zero_result gcomm_exchange(struct gcomm *gcomm, const void *mine, size_t bytes, 
                            struct coll_label label, uint64_t *ticket);
 
 /**
- * A vector of which each rank owns a span. To its owner goes every other contributor's part, as it
- * is: contribution k (of rank k, below `contributors`) is at received + k * stride; the own one is
- * not copied, and its place is left alone: it is at source + spans[rank].offset.
+ * A vector of which each rank owns a span. Every other contributor's part goes to its owner as it
+ * is. Contribution k (of rank k, below `contributors`) is at received + k * stride. The owner's own
+ * one is not copied, and its place is left alone: it is at source + spans[rank].offset.
  */
 struct gcomm_scattered {
     const void *source;            /**< this rank's contribution, the whole vector; not read on
@@ -180,7 +180,7 @@ struct gcomm_scattered {
     const struct coll_span *spans; /**< world entries, in bytes */
 };
 
-/** The transport of a canonical reduction, which is summed in order by whoever receives it. */
+/** The transport of a canonical reduction, which its receiver sums in order. */
 struct gcomm_scatter {
     const struct gcomm_scattered *sections;
     size_t count;

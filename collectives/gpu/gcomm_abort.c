@@ -10,14 +10,15 @@
 
 #define GATHERING_NS UINT64_C(500000000)
 
-// How long whoever is in a call may take to come out of it; longer, and that waits for the driver.
+// How long a thread that is in a call may take to come out of it; longer, and the call waits for
+// the driver.
 #define CALL_NS UINT64_C(1000000000)
 
 static struct {
     pthread_mutex_t mutex;
     unsigned expected;
-    struct gcomm_abort *come; // to be ended by whoever gathers
-    bool gathers;             // somebody does
+    struct gcomm_abort *come; // the thread that gathers ends them
+    bool gathers;             // a thread gathers
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ------------------------------------------------------------------ the links */

@@ -1,20 +1,20 @@
 /**
  * collectives/gpu/gcomm_internal.h: collectives of device memory from the inside.
  *
- *   gcomm.c             their beginning and their end
- *   gcomm_operations.c  what an operation is made of: the transport's calls
- *   gcomm_order.c       tickets, events, streams
- *   call_log.c          what ranks show each other of their calls
- *   watchdog.c          the threads that see what goes wrong, and end what is under way
- *   gcomm_abort.c       the links of a process, which end together
- *   staged.c            the transport through the host's memory
- *   nccl.c              the transport over NVIDIA's library, nccl_library.c that library
+ *   gcomm.c             their beginning and their end.
+ *   gcomm_operations.c  what an operation is made of: the transport's calls.
+ *   gcomm_order.c       tickets, events, streams.
+ *   call_log.c          what ranks show each other of their calls.
+ *   watchdog.c          the threads that see what goes wrong, and end what is under way.
+ *   gcomm_abort.c       the links of a process, which end together.
+ *   staged.c            the transport through the host's memory.
+ *   nccl.c              the transport over NVIDIA's library, nccl_library.c that library.
  *
  * Two threads look after what is under way. One asks the driver what is done. The other, the
- * watchdog, sees what goes wrong, and ends it; it calls nothing of the driver before that. For any
- * call of the driver may have to wait, when another thread of the program is in one that waits for
- * the device, such as cudaFree(), with the driver's lock: until the kernel ends that waits for a
- * dead rank, which only the watchdog can end.
+ * watchdog, sees what goes wrong, and ends it; it calls nothing of the driver before that, because
+ * the driver may hang. Another thread of the program may wait for the device in cudaFree(), with
+ * the driver's lock. The device then waits for a kernel that waits for a dead rank, and only the
+ * watchdog can end that kernel.
  *
  * Points of base/fault.h: device.thread (each of the two, EIO).
  */
@@ -39,23 +39,22 @@ enum {
 
 _Static_assert(sizeof(struct coll_signature) % sizeof(uint64_t) == 0, "a call is whole words");
 
-/** Of links that end together. */
+/** One of the links that end together. */
 struct gcomm_abort {
     struct gcomm *gcomm;
     void *link;               /**< NULL: there is none */
     struct gcomm_abort *next; /**< NULL: this was the last one */
     bool has_begun, is_over;
-    bool was_in_use; /**< when it was halted somebody was in a call of it, or of the driver */
+    bool was_in_use; /**< when it was halted a thread was in a call of it, or of the driver */
 };
 
 /**
- * What moves bytes among devices. All functions but `halt` are called by a thread that has entered
- * the device, and never by two at a time; they return soon; what they have begun may be in progress
- * then, about which `ready` is asked. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about
- * another rank).
+ * What moves bytes among devices. A thread that has entered the device calls them, one thread at a
+ * time, except `halt`. They return soon. What they have begun may still be in progress then, and
+ * `ready` tells. Errors: ZERO_E_DEVICE, ZERO_E_PEER (what it says about another rank).
  */
 struct gcomm_transport {
-    size_t size;        /**< sizeof(struct gcomm_transport) of the one who filled it */
+    size_t size;        /**< sizeof(struct gcomm_transport) of the code that filled it */
     const char *name;   /**< "nccl" */
     const char *device; /**< whose memory: a base_device's name; NULL: that of any */
 
@@ -86,8 +85,8 @@ struct gcomm_transport {
      * under way ends. Calls no driver and waits for no device; what the host does for the link may
      * be waited for. NULL: it ends by itself. */
     zero_result (*halt)(void *link, struct base_error *error);
-    /** Ends links that this thread has halted, and that nobody uses, and frees them; may take a
-     * while. Of those that are entangled the thread has entered the device of one. */
+    /** Ends links that this thread has halted, and that no thread uses, and frees them; may take a
+     * while. If links are entangled, the thread has entered the device of one of them. */
     zero_result (*abort)(const struct gcomm_abort *first, struct base_error *error);
 
     /** Registers memory of `alloc`, once, with a link that is ready: what it is given from now on
@@ -129,8 +128,8 @@ enum gcomm_state {
     GCOMM_LEFT,
 };
 
-/** What a rank shows of itself, in an arena of the host; written by it alone. In this order it is
- * copied to ranks of other hosts: whoever sees that a call was started sees the call. */
+/** What a rank shows of itself, in an arena of the host; written by it alone. It is copied to ranks
+ * of other hosts in this order: a rank that sees that a call was started sees the call. */
 struct gcomm_call_log {
     struct {
         _Atomic uint64_t sequence; /**< 0 while it is written */
@@ -172,7 +171,7 @@ struct gcomm {
     /** For calls of the transport, and calls of the driver in order with them: held as long as
      * those take, for ever perhaps. Before `mutex`. */
     pthread_mutex_t calls;
-    /** For what follows. Who holds it calls neither. */
+    /** For what follows. A thread that holds it calls neither the transport nor the driver. */
     pthread_mutex_t mutex;
     pthread_cond_t news;
     pthread_t watchdog, asker;
@@ -190,13 +189,13 @@ struct gcomm {
     const struct base_log *log; /**< NULL: none, or it is not there any more */
 };
 
-/** With the mutex: something is being given, or under way. */
+/** The caller holds the mutex: whether an operation is being given, or is under way. */
 static inline bool gcomm_is_busy(const struct gcomm *gcomm)
 {
     return gcomm->is_starting || gcomm->started > gcomm->finished;
 }
 
-/** Of operation number `sequence`. */
+/** The place of operation number `sequence`. */
 static inline struct gcomm_operation *gcomm_operation(struct gcomm *gcomm, uint64_t sequence)
 {
     return &gcomm->operations[sequence % GCOMM_UNDER_WAY];
@@ -217,8 +216,8 @@ void gcomm_log_finish(struct gcomm *gcomm, uint64_t finished);
 void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence);
 
 /** Whether the others' calls were the same so far, as far as both have come. Otherwise the comm
- * world has failed: ZERO_E_DIVERGED. Who shows a call and then compares leaves nobody out: of two
- * ranks the later one sees both. */
+ * world has failed: ZERO_E_DIVERGED. A rank shows its call first and compares then, so it leaves no
+ * rank out: the later one of two ranks sees both calls. */
 zero_result gcomm_log_compare(struct gcomm *gcomm);
 
 /** Writes "all-gather #3, unit 2 (h.1)". */
@@ -277,7 +276,7 @@ zero_result gcomm_watchdog_start(struct gcomm *gcomm, struct base_error *error);
  * still use the device. */
 bool gcomm_watchdog_stop(struct gcomm *gcomm);
 
-/** A word in the log about what is not among the results of anybody's call, if this is an error. */
+/** Writes an error to the log that no call returns. */
 void gcomm_watchdog_log(struct gcomm *gcomm, const struct base_error *error);
 
 /* ------------------------------------------------------------------ gcomm_abort.c */

@@ -41,7 +41,7 @@ static bool are_even(const struct gcomm *gcomm, const struct coll_span *spans)
     return true;
 }
 
-/** Whether memory is missing for what belongs to anybody. */
+/** Whether memory is missing although some rank's span has elements. */
 static bool is_missing(const struct gcomm *gcomm, const void *memory, const struct coll_span *spans)
 {
     for (int rank = 0; rank < gcomm->host->world; rank++)

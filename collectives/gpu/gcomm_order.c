@@ -124,8 +124,8 @@ static zero_result wait_for_room(struct gcomm *gcomm)
                : gcomm_wait(gcomm, gcomm->started + 1 - GCOMM_UNDER_WAY);
 }
 
-/** Tells who looks after it: the next operation is being given, or not any more. Who is busy looks
- * by himself. */
+/** Tells the two threads: the next operation is being given, or not any more. A thread that is busy
+ * looks by itself. */
 static void tell(struct gcomm *gcomm, bool is_starting)
 {
     pthread_mutex_lock(&gcomm->mutex);
@@ -198,7 +198,7 @@ static zero_result settle(struct gcomm *gcomm, uint64_t sequence)
         const uint64_t waited_ns = coll_waited(&clock);
         if (waited_ns > gcomm->timeout_ns)
             return gcomm_fail_timeout(gcomm, sequence, waited_ns);
-        coll_progress(gcomm->host); // somebody may wait for that, and come here afterwards
+        coll_progress(gcomm->host); // a peer may wait for that, and come here afterwards
         pthread_mutex_unlock(&gcomm->calls);
         gcomm_pause(&rounds);
         pthread_mutex_lock(&gcomm->calls);
@@ -302,7 +302,7 @@ zero_result gcomm_wait(struct gcomm *gcomm, uint64_t ticket)
     unsigned rounds = 0;
     zero_result result;
     while ((result = query(gcomm, ticket)) == ZERO_AGAIN) {
-        coll_progress(gcomm->host); // somebody may wait for that, and come here afterwards
+        coll_progress(gcomm->host); // a peer may wait for that, and come here afterwards
         gcomm_pause(&rounds);
     }
     return result;

@@ -10,7 +10,8 @@
 
 #define LOOK_NS 1000000L
 
-// Who has nothing under way looks so often whether something else of its comm world has failed.
+// A watchdog with nothing under way looks so often whether something else of its comm world has
+// failed.
 
 // How long a rank's failure may take to come to the host, whose message names it, where the
 // transport has noticed only that something is gone.
@@ -65,7 +66,7 @@ static zero_result ask_for_start(struct gcomm *gcomm)
     return fails ? gcomm_fail(gcomm, result, oldest, "%s", inner.message) : ZERO_OK;
 }
 
-/** With the mutex. */
+/** The caller holds the mutex. */
 static void wait_a_moment(struct gcomm *gcomm)
 {
     if (gcomm_is_busy(gcomm))
@@ -135,7 +136,8 @@ static zero_result fail_transport(struct gcomm *gcomm, uint64_t sequence,
     return gcomm_fail(gcomm, inner->result, sequence, "%s", inner->message);
 }
 
-/** As long as nobody is in a call of it: who is asks, too, or has a deadline. */
+/** Asks while no thread is in a call of the transport: a thread that is in one asks, too, or has a
+ * deadline. */
 static zero_result ask_transport(struct gcomm *gcomm, struct base_error *error)
 {
     if (pthread_mutex_trylock(&gcomm->calls) != 0)

@@ -1,27 +1,27 @@
 /**
  * collectives/host/host.h: collectives among ranks that can address each other's memory.
  *
- *   host_block.c       what ranks see of each other; sleeping and waking
- *   host_join.c        joining and leaving
- *   host_group.c       groups, and slots for their blocks
- *   host_meet.c        what another rank has posted, and whether it is what this rank has
- *   host_post.c        starting an operation: what it is and where its memory lies, for all to see
- *   host_source.c      memory that a peer has posted, as memory of this process
- *   remote_read.c      the same of memory outside arenas, when ranks are processes
- *   host_gather.c      all-gather, broadcast, all-to-all
- *   host_reduce.c      ordered reduce-scatter
- *   host_all_reduce.c  all-reduce of long vectors
- *   host_small.c       the small operations
- *   host_message.c     send and receive
- *   presence.c         who waits for whom
- *   host_last_call.c   what each rank has called last
+ *   host_block.c       what ranks see of each other; sleeping and waking.
+ *   host_join.c        joining and leaving.
+ *   host_group.c       groups, and slots for their blocks.
+ *   host_meet.c        what another rank has posted, and whether it is what this rank has.
+ *   host_post.c        starting an operation: what it is and where its memory lies, for all to see.
+ *   host_source.c      memory that a peer has posted, as memory of this process.
+ *   remote_read.c      memory of a peer outside arenas, when ranks are processes.
+ *   host_gather.c      all-gather, broadcast, all-to-all.
+ *   host_reduce.c      ordered reduce-scatter.
+ *   host_all_reduce.c  all-reduce of long vectors.
+ *   host_small.c       the small operations.
+ *   host_message.c     send and receive.
+ *   presence.c which rank waits for which.
+ *   host_last_call.c   what each rank has called last.
  *
  * A pull model: each rank has a block that all others see. It writes there what it has posted: a
- * ring of descriptors, and `posted`, which counts them. Who needs a peer's bytes waits until that
- * peer's `posted` has passed the operation, reads them where they are, and counts the operation in
- * its own `consumed`. A source may be used again when `consumed` of all its readers has passed.
- * There is no barrier, and nobody writes into another one's memory but to wake it, and the result
- * of an all-reduce.
+ * ring of descriptors, and `posted`, which counts them. A rank that needs a peer's bytes waits
+ * until that peer's `posted` has passed the operation, reads them where they are, and counts the
+ * operation in its own `consumed`. A source may be used again when `consumed` of all its readers
+ * has passed. There is no barrier. A rank writes into a peer's memory only to wake it, and the
+ * result of an all-reduce.
  */
 #ifndef COLLECTIVES_HOST_HOST_H
 #define COLLECTIVES_HOST_HOST_H
@@ -99,8 +99,8 @@ struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
                                                          fetched */
-    alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: who changes something wakes
-                                                         the owner */
+    alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: a ringer (host_block.c)
+                                                         wakes the owner */
     alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
                                                          this block any more, counted by them */
     alignas(HOST_LINE) struct live_cell live;     /**< of the root */
@@ -173,7 +173,7 @@ size_t coll_host_block_bytes(int world);
  * the source, for each of them. */
 struct coll_span *coll_host_table(struct host_block *block, int places, uint64_t table);
 
-/** Fills in this rank's block, all zero so far, before anybody else sees it. *Local.* */
+/** Fills in this rank's block, all zero so far, before a peer sees it. *Local.* */
 void coll_host_prepare(struct host_block *block);
 
 /** Whether a rank has left. *Local.* */
@@ -235,7 +235,7 @@ void coll_host_group_close(struct coll_comm *comm, bool leaving);
  * something else in its place. */
 zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank);
 
-/** The same for ranks 0 .. count-1. */
+/** coll_host_meet() for ranks 0 .. count-1. */
 zero_result coll_host_meet_all(struct coll_comm *comm, const struct coll_request *request,
                                int count);
 
@@ -296,9 +296,10 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
                            const void **at);
 
 /** Asks the owners for what the next view of each of the ranks 0 .. contributors-1 will show, so
- * that it is on its way while what they show now is worked on. All of them show that: a request
- * that waits for a piece holds up nobody by one that it has no use for yet. What works on it calls
- * no communicator of the comm world, whose requests might want what is kept for this one. *Local.*
+ * that it is on its way while what they show now is worked on. All owners have shown their present
+ * pieces by then. So a request that waits for a piece holds up no rank by asking early for a later
+ * one. The code that works on the pieces calls no communicator of the comm world, whose requests
+ * might want what is kept for this one. *Local.*
  */
 void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                           int contributors, size_t first_byte, size_t bytes);
@@ -323,13 +324,13 @@ struct host_read_request {
     bool message;
 };
 
-/** The read request of `owner`'s memory that nobody has taken yet: false if there is none. It is
- * taken. *Local*, any thread, one at a time, as the next two. */
+/** Takes the read request of `owner`'s memory that was not taken yet: false if there is none.
+ * *Local*, any thread, one at a time, as the next two. */
 bool coll_host_take_read_request(const struct coll_comm *root, int owner,
                                  struct host_read_request *wanted);
 /** Where the piece that was taken goes; NULL if there is none, or none of this size. */
 unsigned char *coll_host_read_target(const struct coll_comm *root, int owner, uint64_t bytes);
-/** It is there, or (`here` false) nobody wants it any more. */
+/** The piece is there, or (`here` false) this rank does not want it any more. */
 void coll_host_finish_read(const struct coll_comm *root, int owner, bool here);
 
 /** Whether a piece that an owner has copied was taken since this was last asked. *Local.* */

@@ -37,13 +37,14 @@ bool coll_host_left(const struct coll_comm *comm, int rank)
 
 /* ------------------------------------------------------------------ sleeping and waking */
 
-// Who changes something that others may wait for stores it with release, rings its bell, and then
-// looks who is asleep; who wants to sleep says so, looks at all bells, and then at everything
-// again. The stores and loads of `bell` and `asleep` are sequentially consistent. If a ringer has
-// not seen that somebody sleeps, its store to the bell comes before the sleeper's to `asleep`, so
-// the sleeper reads it (or a later one of the same rank) from the bell, and what was stored before
-// it is visible to the sleeper. One such store serves for any number of changes before it: a small
-// operation, which posts and consumes, rings once, when its own wait is over.
+// A rank that changes something that others may wait for (a ringer) stores it with release, rings
+// its bell, and then looks which ranks are asleep. A rank that wants to sleep (a sleeper) says so,
+// looks at all bells, and then at everything again. The stores and loads of `bell` and `asleep` are
+// sequentially consistent. If a ringer has not seen that a rank sleeps, its store to the bell comes
+// before the sleeper's to `asleep`. So the sleeper reads that store (or a later one of this ringer)
+// from the bell, and sees what was stored before it. One such store serves for any number of
+// changes before it: a small operation, which posts and consumes, rings once, when its own wait is
+// over.
 
 static _Atomic uint32_t *own_asleep(const struct coll_comm *comm)
 {

@@ -9,7 +9,7 @@
 /** How long a rank with a processor of its own spins. */
 #define SPIN_NS UINT64_C(100000)
 
-/** Of one rank's struct host_comm. */
+/** Bytes of the tables of one rank's struct host_comm. */
 static size_t table_bytes(int world)
 {
     const struct host_comm *host;
@@ -92,9 +92,9 @@ void coll_host_join(struct coll_comm *comm)
     comm_world->counters.memory_bytes += coll_host_block_bytes(comm->world);
     comm_world->poison = &coll_host_of(comm)->blocks[0]->poison;
     comm_world->unregistered_path = "direct";
-    // Ranks that each have a processor take about as long for a step: waiting a tenth of a
-    // millisecond for the last one is cheaper than any system call, and so a steady step makes
-    // none. A peer without one needs this one, perhaps, and comes within microseconds of a yield.
+    // Ranks that each have a processor take about as long for a step. Waiting a tenth of a
+    // millisecond for the last one is cheaper than any system call, so a steady step makes none. A
+    // peer without one needs this one, perhaps, and comes within microseconds of a yield.
     const bool crowded = comm->world > usable_cpus(comm);
     comm_world->spins = crowded ? 4 : 50;
     comm_world->spin_ns = crowded ? 0 : SPIN_NS;

@@ -1,6 +1,6 @@
-// The last call of each rank, for messages about ranks that don't come any more: in whatever
-// communicator, a receive too, which nobody else has to see. Ordered operations of the root are in
-// its ring; the others are recorded beside it, with how many of those there were.
+// The last call of each rank, for messages about ranks that don't come any more: in any
+// communicator, and also a receive, which no other rank has to see. Ordered operations of the root
+// are in its ring; the others are recorded beside it, with how many of those there were.
 
 #include "collectives/host/host.h"
 

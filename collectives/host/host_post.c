@@ -12,8 +12,8 @@ static bool has_table(const struct coll_comm *comm, const struct coll_request *r
     return true;
 }
 
-/** The same for all ranks. Their counters are looked at once in a round of the ring, or nearly so:
- * a small operation shall not fetch lines for what it hardly needs to know. */
+/** Whether all ranks have room. The caller looks at their counters about once in a round of the
+ * ring: a small operation shall not fetch lines for what it hardly needs to know. */
 static bool has_room_everywhere(struct coll_comm *comm, uint64_t sequence)
 {
     struct host_comm *host = coll_host_of(comm);

@@ -1,6 +1,6 @@
 /**
  * collectives/host/live_cell.h: what a rank's liveness thread (liveness/) shows of itself in the
- * rank's block, for all who look at the block.
+ * rank's block, for all that look at the block.
  */
 #ifndef COLLECTIVES_HOST_LIVE_CELL_H
 #define COLLECTIVES_HOST_LIVE_CELL_H

@@ -1,8 +1,7 @@
 // Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
 // where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
-// which the owner does in whatever call makes progress. Where ranks share no memory the read
-// request and the piece travel (tcp/), and nothing of a peer's lies in the reader's memory but
-// these.
+// which the owner does in any call that makes progress. Where ranks share no memory the read
+// request and the piece travel (tcp/), and the reader's memory has nothing else of a peer's.
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
@@ -43,7 +42,7 @@ struct host_remote_read {
     unsigned char *scratch; /**< of every rank a slice: its newest piece */
     size_t *end;            /**< of every rank: the byte behind that piece; 0: there is none */
 
-    // Of the root:
+    // Members of the root only:
     pid_t *processes;        /**< of every rank */
     unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a mailbox to
                                   every rank, and behind them a slice of each. NULL: not needed */
@@ -231,7 +230,7 @@ bool coll_host_serve(struct coll_comm *root)
         unsigned char *piece;
         struct mailbox *mailbox = mailbox_of(root, reader, root->rank, &piece);
         uint32_t asked = ASKED;
-        // Who has left doesn't want it any more, and what it asked for may be gone.
+        // A reader that has left doesn't want it any more, and what it asked for may be gone.
         if (atomic_load_explicit(&mailbox->state, memory_order_relaxed) != ASKED ||
             coll_host_left(root, reader) ||
             !atomic_compare_exchange_strong(&mailbox->state, &asked, BUSY))

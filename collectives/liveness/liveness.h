@@ -15,10 +15,11 @@
  *   leaving  A rank that closes the communicator clears its word; its watcher watches the next one
  *            on.
  *
- * The first to see a death or a silence fails the comm world (coll_poison()), which wakes
- * everybody, and the other ranks' threads; each brings its rank's thread to the processor that it
- * has, by setting that thread's affinity twice, for it may be behind the dying process on another.
- * Then, and when no other rank is left, the threads sleep until they are stopped.
+ * The first thread to see a death or a silence fails the comm world (coll_poison()), which wakes
+ * all ranks and the other ranks' threads. Each such thread brings its rank's thread to its own
+ * processor, by setting that thread's affinity twice. The rank's thread may be queued behind the
+ * dying process on another one. Then, and when no other rank is left, the threads sleep until they
+ * are stopped.
  *
  * The list is the kernel's, set by this thread for itself in place of the one that libc has set for
  * its robust mutexes; this thread locks none of those, and libc does not look at its list again.

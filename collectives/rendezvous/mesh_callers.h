@@ -1,10 +1,10 @@
 /**
- * collectives/rendezvous/mesh_callers.h: who has called a rank that listens, but has not said who
- * he is.
+ * collectives/rendezvous/mesh_callers.h: callers of a rank that listens, which have not said their
+ * rank yet.
  *
  * There is room for BOOT_CALLERS_MAX of them, or as many as there are descriptors for. As long as
- * it is full newcomers wait outside, in the kernel's queue; if it is descriptors that there are
- * none of, whoever has been here longest is hung up on sooner than else.
+ * it is full, new callers wait in the kernel's queue. If there are no descriptors left, the rank
+ * hangs up on its oldest caller sooner than otherwise.
  */
 #ifndef COLLECTIVES_RENDEZVOUS_MESH_CALLERS_H
 #define COLLECTIVES_RENDEZVOUS_MESH_CALLERS_H

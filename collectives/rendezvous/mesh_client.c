@@ -74,8 +74,8 @@ static zero_result await_word(struct mesh_meeting *meeting, bool known, struct b
 
 /* ------------------------------------------------------------------ rank 0 */
 
-// Where other clients reach this one: by the interface that leads to rank 0. By loopback only they
-// do who are on this host, which need not be all.
+// Other clients reach this one by the interface that leads to rank 0. By loopback only clients of
+// this host reach it, which need not be all.
 static zero_result open_listener(const struct mesh_meeting *meeting, int *listener, int *port,
                                  struct base_error *error)
 {

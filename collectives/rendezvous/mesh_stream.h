@@ -1,16 +1,15 @@
 /**
  * What the files of a meeting of several hosts share: messages on TCP connections.
  *
- *   master_address.c  where rank 0 is
- *   mesh_stream.c     addresses, connections, messages
- *   mesh.c            opening and closing; arguments
- *   mesh_callers.c    who has called, but has not said who he is
- *   mesh_server.c     rank 0: listens until every rank has come, and says who is where
- *   mesh_client.c     the other ranks: call rank 0, then each other
- *   mesh_table.c      they check what rank 0 says of where the ranks are
+ *   master_address.c  where rank 0 is.
+ *   mesh_stream.c     addresses, connections, messages.
+ *   mesh.c            opening and closing; arguments.
+ *   mesh_callers.c    callers that have not said their rank yet.
+ *   mesh_server.c     rank 0: listens until every rank has come, and says where each is.
+ *   mesh_client.c     the other ranks: call rank 0, then each other.
+ *   mesh_table.c      they check what rank 0 says of where the ranks are.
  *
- * Every message is a header and as many bytes as it says; whoever receives it knows how many there
- * can be.
+ * Every message is a header and as many bytes as it says; its receiver knows how many there can be.
  */
 #ifndef COLLECTIVES_RENDEZVOUS_MESH_STREAM_H
 #define COLLECTIVES_RENDEZVOUS_MESH_STREAM_H

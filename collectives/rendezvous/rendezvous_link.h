@@ -1,12 +1,12 @@
 /**
  * What the files of the rendezvous share: the link, and messages on its sockets.
  *
- *   rendezvous.c           opening and closing; arguments; who watches whom
- *   rendezvous_server.c    rank 0: listens until every rank has come
- *   rendezvous_client.c    the other ranks: call until rank 0 answers
- *   rendezvous_exchange.c  bytes and descriptors, through rank 0
- *   rendezvous_message.c   one message on one socket
- *   rendezvous_wait.c      what a rank says while it waits, and lists of ranks
+ *   rendezvous.c           opening and closing; arguments; which rank watches which.
+ *   rendezvous_server.c    rank 0: listens until every rank has come.
+ *   rendezvous_client.c    the other ranks: call until rank 0 answers.
+ *   rendezvous_exchange.c  bytes and descriptors, through rank 0.
+ *   rendezvous_message.c   one message on one socket.
+ *   rendezvous_wait.c      what a rank says while it waits, and lists of ranks.
  *
  * Sockets are sequenced packets, so a message arrives whole or not at all, and one that is longer
  * than it may be shows itself.

@@ -2,27 +2,27 @@
  * collectives/tcp/tcp.h: blocks of host/ for ranks that share no memory.
  *
  * Each rank has a connection to every other one, and a copy of each one's block. A block has one
- * writer, its owner: whenever host/ would wake the others, one thread a rank sends them what has
- * changed in its own block, and what comes from others it writes into the copies and wakes its
- * rank. What is to be sent is no queue but the difference between the block and what a peer was
- * told of it, so it needs no memory, however slow a peer is; and what comes always has its place,
- * so everybody always reads, and no two ranks can wait for each other to do so. Bytes of sources
- * are asked for in pieces, one at a time between two ranks, and sent by their owner's thread,
- * whatever its rank is about.
+ * writer, its owner. Each rank has one thread for this. Whenever host/ would wake the peers, the
+ * thread sends them what has changed in its rank's block. It writes what peers send into the
+ * copies, and wakes its rank. There is no queue of what is to be sent: it is the difference between
+ * the block and what a peer was told of it. So it needs no memory, however slow a peer is. What
+ * comes always has its place, so every rank always reads, and no two ranks wait for each other to
+ * do so. Bytes of sources are asked for in pieces, one at a time between two ranks, and sent by
+ * their owner's thread, whatever its rank is about.
  *
- *   tcp_wire.h        what is sent
- *   tcp_connection.c  a connection: bytes in and out
- *   tcp_tx.c          what a peer is to be told
- *   tcp_rx.c          what peers have said, every word of it checked
- *   tcp_group.c       the blocks of groups; what peers still need when this rank wants to leave
- *   tcp_failure.c     how all come to the same failure
- *   tcp_show.c        small arenas that peers see
- *   tcp_thread.c      the thread; deaths and silence
+ *   tcp_wire.h        what is sent.
+ *   tcp_connection.c  a connection: bytes in and out.
+ *   tcp_tx.c          what a peer is to be told.
+ *   tcp_rx.c          what peers have said, every word of it checked.
+ *   tcp_group.c       the blocks of groups; what peers still need when this rank wants to leave.
+ *   tcp_failure.c     how all come to the same failure.
+ *   tcp_show.c        small arenas that peers see.
+ *   tcp_thread.c      the thread; deaths and silence.
  *
- * The same thread tells of the comm world's failure, hears of it, and sees the end of a connection,
- * which is the death of its rank unless that has said that it leaves. Every tick it sends
- * something, and a rank that has sent nothing for stall_ns is silent: counted in ticks, because a
- * job that is suspended as a whole has lost time, but no rank.
+ * This thread also tells of the comm world's failure and hears of it. It sees the end of a
+ * connection: a peer that has not said that it leaves is dead. Every tick it sends something, and a
+ * rank that has sent nothing for stall_ns is silent: counted in ticks, because a job that is
+ * suspended as a whole has lost time, but no rank.
  *
  * Points of base/fault.h: net.thread (its creation), net.send and net.receive (each call),
  * net.short (each call: one byte is moved, which is no error).

@@ -1,9 +1,9 @@
-// How the ranks come to know of a failure, and to the same one. Who hears of one for the first time
-// tells all others at once, behind everything that it has told them before. When every living rank
-// has done so, all that anybody had done before it knew of the failure is here, and the failure
-// that the lowest of them has told of is the comm world's. A rank that gives no sign of life for
-// half the stall is not waited for, and none for more than 2 s: one that is later than that ends in
-// another failure than the rest.
+// How the ranks come to know of a failure, and to the same one. A rank that hears of one for the
+// first time tells all others at once, behind everything that it has told them before. When every
+// living rank has done so, this rank has all that each of them did before it knew of the failure.
+// The failure that the lowest rank has told of is the comm world's. The ranks do not wait for a
+// rank that gives no sign of life for half the stall, and for none more than 2 s. A rank that is
+// later than that ends in another failure than the rest.
 
 #include "base/clock.h"
 #include "collectives/tcp/tcp_internal.h"

@@ -171,10 +171,10 @@ bool coll_net_rx_shown(const struct coll_net *net, const struct net_peer *peer,
 size_t coll_net_copy_bytes(void);
 
 /** Whether a peer reads what this rank has posted in a block for an operation, but for what was
- * sent with it. Of a reduce-scatter all are said to: whose span is empty, and reads nothing, does
- * not show in what was posted. Such a peer may keep this rank from closing until it has made the
- * call; and the source may be gone before it has, so that it asks for nothing is the one thing that
- * is believed of a peer. */
+ * sent with it. For a reduce-scatter the answer is true of all peers: what was posted does not show
+ * whose span is empty, so that it reads nothing. Such a peer may keep this rank from closing until
+ * it has made the call. The source may be gone before that, so this rank trusts such a peer to ask
+ * for nothing, and trusts it in nothing else. */
 bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_sent *sent,
                     const struct host_descriptor *posted);
 

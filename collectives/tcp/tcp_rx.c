@@ -114,7 +114,8 @@ void coll_net_peer_left(const struct coll_net *net, const struct net_peer *peer,
         return;
     // Nothing more is sent about this communicator that it would look at.
     atomic_store_explicit(&copy->sent, HOST_GONE, memory_order_release);
-    // Who leaves because of a failure is not to be seen to before the failure is.
+    // If a peer leaves because of a failure, this rank must see the failure before it sees the peer
+    // leave.
     if (net->chosen.result == 0)
         atomic_store(&copy->consumed, HOST_GONE);
 }
@@ -139,7 +140,8 @@ static bool rx_counters(const struct coll_net *net, struct net_peer *peer,
     atomic_store_explicit(&peer_block->copy->written, counters->written, memory_order_release);
     if (!gone)
         atomic_store(&peer_block->copy->consumed, counters->consumed);
-    // From who leaves the root nothing comes of groups any more, of which it may have said nothing.
+    // A peer that leaves the root sends nothing of its groups any more, and may have said nothing
+    // of them.
     const size_t last = peer->left ? NET_GROUP_SLOTS - 1 : header->group_slot;
     for (size_t group_slot = header->group_slot; gone && group_slot <= last; group_slot++)
         coll_net_peer_left(net, peer, group_slot);
@@ -182,7 +184,7 @@ static bool rx_received(struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-/** As its owner writes it: odd before and even after. */
+/** Writes the stamp as the owner does: odd before and even after. */
 static bool rx_last_call(const struct net_peer *peer, const struct net_last_call *heard)
 {
     struct host_last_call *last_call = &peer->blocks[0].copy->last_call;

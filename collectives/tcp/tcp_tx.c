@@ -1,6 +1,7 @@
 // What a peer is to be told: the difference between this rank's blocks and what it was told of
-// them. In this order, which is that of the stores in a block that is seen: what was posted before
-// the counters, the counters before the failure, and that this rank has left at the very end.
+// them. The thread sends it in the order in which the stores in a shared block are seen. What was
+// posted goes before the counters, the counters go before the failure, and that this rank has left
+// goes last.
 
 #include "collectives/tcp/tcp_internal.h"
 
@@ -31,7 +32,7 @@ bool coll_net_put(struct net_peer *peer, enum net_type type, const void *fixed)
     return put(peer, type, 0, fixed, 0);
 }
 
-/** The same with its tail, which stays as it is until it is sent. */
+/** Puts a message with its tail, which stays as it is until it is sent. */
 static bool put_tail(struct net_peer *peer, enum net_type type, size_t group_slot,
                      const void *fixed, const unsigned char *tail, size_t tail_bytes)
 {
@@ -165,8 +166,8 @@ static bool tx_last_call(const struct coll_net *net, struct net_peer *peer)
     return true;
 }
 
-/** Tells that this rank, about to leave, reads nothing more of anybody: two that wait for each
- * other to have read would do so in vain. */
+/** Tells that this rank, about to leave, reads nothing more of any peer: two ranks that wait for
+ * each other to have read would do so in vain. */
 static bool tx_retirement(struct net_peer *peer)
 {
     if (peer->retires && !put(peer, NET_GONE, 0, NULL, 0))

@@ -31,7 +31,7 @@ static size_t own_bytes(int world)
            2 * (size_t)world * sizeof(uint64_t);
 }
 
-/** A root of a comm world of its own, not yet joined to anybody; NULL without memory. */
+/** A root of a comm world of its own, not yet joined to other ranks; NULL without memory. */
 static struct coll_comm *create_root(const struct coll_config *config,
                                      const struct coll_transport *transport)
 {

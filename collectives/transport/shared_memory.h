@@ -1,6 +1,6 @@
 /**
  * collectives/transport/shared_memory.h: memory that several processes, or one of them several
- * times, can map: memfds, nameless, so that nothing stays behind whoever dies.
+ * times, can map. It is in memfds without names, so nothing stays behind when a process dies.
  *
  * Points of base/fault.h: shm.allocate (each coll_memory_allocate()), shm.map (each mapping),
  * shm.populate (each filling in of page tables; EINVAL: as on a kernel that can't, which is no
