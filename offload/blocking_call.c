@@ -18,8 +18,8 @@ struct off_blocking_calls {
     pthread_t thread;
     pthread_mutex_t mutex; // for all that follows
     pthread_cond_t work;   // the thread's,
-    pthread_cond_t news;   // and of those who wait
-    bool taken;            // somebody's call is being made,
+    pthread_cond_t news;   // and of callers that wait
+    bool taken;            // a call is being made,
     bool asked, done;      // by the thread, and has come back
     off_blocking_call_fn call;
     _Alignas(max_align_t) unsigned char order[OFF_BLOCKING_CALL_BYTES];
@@ -92,7 +92,7 @@ static void *runner(void *argument)
 static bool is_taken(const struct off_blocking_calls *blocking_calls)
 {
     return blocking_calls->taken &&
-           !blocking_calls->failure.result; // who has failed never gives his place up
+           !blocking_calls->failure.result; // a call that has failed never gives its place up
 }
 
 static bool is_under_way(const struct off_blocking_calls *blocking_calls)

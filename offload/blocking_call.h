@@ -1,10 +1,10 @@
 /**
  * offload/blocking_call.h: calls into a file system that may never come back, made by a thread of
- * its own: who wants something done waits for it so long, and no longer.
+ * its own. The caller waits for it until its deadline, and no longer.
  *
- * For what no queue of reads and writes (offload/io.h) does: records, flushes, the end of files. A
- * call that the kernel doesn't come back from can be neither interrupted nor taken back; what it
- * uses stays where it is until then, and the last call, which gives that back, comes after it.
+ * It is for what no queue of reads and writes (offload/io.h) does: records, flushes, the end of
+ * files. A call that hangs in the kernel can be neither interrupted nor taken back. What it uses
+ * stays where it is until it returns. The last call, which gives that back, comes after it.
  *
  * One call at a time. The time in which the process was stopped doesn't count.
  */
@@ -42,8 +42,8 @@ zero_result off_blocking_calls_run(struct off_blocking_calls *blocking_calls,
 /**
  * Has the thread call `last`, after which it ends, and waits for that. ZERO_E_TIMEOUT, with what is
  * still under way: the thread is left to itself, and calls `last` when the kernel has come back to
- * it. In any case *blocking_calls is the thread's from here on. *Local*; nobody else may be in a
- * call.
+ * it. In any case *blocking_calls is the thread's from here on. *Local*; no other thread may be in
+ * a call.
  */
 zero_result off_blocking_calls_end(struct off_blocking_calls *blocking_calls,
                                    void (*last)(void *user), void *user, struct base_error *error);

@@ -30,7 +30,7 @@ void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order,
     begin(pipeline, order, count, true);
 }
 
-// The thread that reads and writes does not come back from there: nobody else would tell.
+// The thread that reads and writes does not come back from there, so its caller tells.
 static void give_up_engine(struct off_pipeline *pipeline)
 {
     const struct off_request *one = NULL;
@@ -142,7 +142,7 @@ static bool is_used(const struct off_buffer *buffer)
            buffer->state == OFF_SEALING || buffer->state == OFF_WRITING;
 }
 
-// What was read for nobody is kept, if it is worth something.
+// Keeps tiles that were read and that the pass did not take, if they are worth something.
 static void settle(struct off_pipeline *pipeline, bool keep)
 {
     for (size_t i = 0; i < pipeline->buffer_count; i++) {
@@ -264,8 +264,8 @@ static size_t most_writing(const struct off_pipeline_config *config, size_t tile
     return (config->credits[OFF_WRITE] + of_tile - 1) / of_tile;
 }
 
-// Places beside the buffers': whoever encodes or decodes needs one to do it to, of each buffer one
-// at most.
+// Places beside the buffers': a helper that encodes or decodes needs one to write to, at most one
+// for each buffer.
 static size_t spare_count(const struct off_pipeline_config *config, size_t tile_bytes)
 {
     const size_t encoded = config->encode ? OFF_SPARES + most_writing(config, tile_bytes) : 0;
@@ -376,8 +376,8 @@ static zero_result start_threads(struct off_pipeline *pipeline, struct base_erro
                                          "cannot start a thread that reads and writes tiles");
 }
 
-// Buffers that are read to: two wait, so that one is read as soon as there is a credit for it. Of
-// few buffers some are left for what comes next.
+// Buffers that are read to: two wait, so that one is read as soon as there is a credit for it. If
+// there are few buffers, a quarter is left for what comes next.
 static size_t most_reading(const struct off_pipeline_config *config)
 {
     const size_t wanted = config->credits[OFF_READ] + 2;

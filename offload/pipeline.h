@@ -12,13 +12,13 @@
  * a time; after create nothing is allocated.
  *
  * With a codec tiles that gain a page by it lie encoded in the file, and only what they have there
- * is moved. What is in the file says itself which it is: encoding can be begun and ended any time.
- * Tiles change places in memory with what they are decoded from, and borrow one for what they are
- * encoded to until it is written: a codec takes some places more than there are buffers, of many
- * buffers not as many again.
+ * is moved. Each tile in the file says itself whether it is encoded: encoding can be begun and
+ * ended any time. A tile changes places in memory with the bytes that it is decoded from. It
+ * borrows a place for the bytes that it is encoded to, until they are written. So a codec takes
+ * some places more than there are buffers, but not twice as many.
  *
- * With fewer than 8 tiles in flight reads and writes wait for each other now and then (2 buffers
- * reach 0.87 of the bandwidth, 8 0.995: completions come in no order).
+ * With fewer than 8 tiles in flight reads and writes wait for each other now and then, because
+ * completions come in no order. 2 buffers reach 0.87 of the bandwidth, 8 reach 0.995.
  */
 #ifndef OFFLOAD_PIPELINE_H
 #define OFFLOAD_PIPELINE_H
@@ -85,8 +85,8 @@ zero_result off_pipeline_create(struct off_pipeline **pipeline,
 /** Begins a pass over `count` tiles, each at most once; `order` is borrowed until its end. */
 void off_pipeline_begin(struct off_pipeline *pipeline, const size_t *order, size_t count);
 
-/** The same, of tiles whose contents are all replaced: nothing is read, and the memory of each is
- * uninitialised. */
+/** Begins a pass over tiles whose contents are all replaced: nothing is read, and the memory of
+ * each is uninitialised. */
 void off_pipeline_begin_anew(struct off_pipeline *pipeline, const size_t *order, size_t count);
 
 /**

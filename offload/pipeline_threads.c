@@ -13,7 +13,7 @@ void off_pipeline_wake(struct off_pipeline *pipeline)
     off_io_wake(pipeline->queue.io);
 }
 
-// What buffers of a state wait in; NULL: those are somebody's.
+// The list in which buffers of a state wait; NULL: a thread has them.
 static struct off_buffer_list *list_of(struct off_pipeline *pipeline, enum off_buffer_state state)
 {
     switch (state) {
@@ -100,7 +100,7 @@ void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *f
     pthread_cond_signal(&pipeline->news);
 }
 
-// A buffer that nobody is at has come to its end without its tile.
+// Drops the tile of a buffer that no thread works on.
 static void drop(struct off_pipeline *pipeline, struct off_buffer *buffer)
 {
     assert(pipeline->busy > 0);
@@ -211,9 +211,9 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
     }
 }
 
-// Whether a helper that has done a chore wakes the thread that reads and writes: that has nothing
-// to do of a tile that was opened, and of one that was sealed not until its helper makes room for
-// it, unless encoders take their time. At a stop its queue may be gone.
+// Whether a helper that has done a chore wakes the thread that reads and writes. That thread has
+// nothing to do with an opened tile. It takes a sealed one when a helper makes room for it, unless
+// encoders take their time. At a stop its queue may be gone.
 static bool has_news(const struct off_pipeline *pipeline)
 {
     if (pipeline->stop || (!pipeline->sealed.first && !pipeline->failure.result))
@@ -242,9 +242,9 @@ void *off_pipeline_helper(void *argument)
 
 /* ------------------------------------------------------------------ reads and writes */
 
-// A buffer for another tile; NULL if there is none. Of those that are kept it is the last: its
-// memory is the most likely one to be in caches, and what was kept long before is the most likely
-// one to come up soon, in passes to and fro as in passes that begin anew.
+// A buffer for another tile; NULL if there is none. It takes the kept buffer that came last: that
+// memory is the most likely to be in caches. Tiles that were kept long before are the most likely
+// to come up soon, whether passes alternate or begin anew.
 static struct off_buffer *find_room(struct off_pipeline *pipeline)
 {
     if (!pipeline->free.first && pipeline->kept.last)
@@ -272,9 +272,9 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
     }
 }
 
-// Sees to it that the next tile of the pass is on its way; false: there is no room for it yet, or
-// enough is being read: buffers that would wait for their turn there are better ones that wait,
-// unused, to make up for what is slow.
+// Sees to it that the next tile of the pass is on its way. False: there is no room for it yet, or
+// enough is being read. A buffer is then better left unused than waiting for its turn: it makes up
+// for what is slow.
 static bool fetch(struct off_pipeline *pipeline)
 {
     assert(pipeline->fetched < pipeline->count);
@@ -348,10 +348,10 @@ static void finish_fill(struct off_pipeline *pipeline, struct off_request *reque
         pipeline->next_failure = request->error;
 }
 
-// Starts everything there is to start; after a failure gives up what has not begun. Of tiles that
-// wait to be written the last one goes first: those that a pass finds in memory are put back all at
-// once, and the others would wait behind as many all through it, so that every tile is read to
-// memory that has left the caches.
+// Starts everything there is to start; after a failure gives up what has not begun. The last of the
+// tiles that wait to be written goes first. A pass puts back at once all tiles that it finds in
+// memory. In the other order each later tile would wait behind as many, and every tile would be
+// read to memory that has left the caches.
 static void start_work(struct off_pipeline *pipeline)
 {
     while (pipeline->sealed.first && pipeline->fills_under_way == 0 && !pipeline->failure.result)

@@ -235,7 +235,7 @@ void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op)
     pthread_mutex_unlock(&tile_io->mutex);
 }
 
-// The thread that moves tiles does not come back from there: nobody else would tell.
+// The thread that moves tiles does not come back from there, so its caller tells.
 static void give_up_engine(struct off_tile_io *tile_io)
 {
     const struct off_request *one = NULL;

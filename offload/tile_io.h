@@ -34,22 +34,22 @@ struct off_tile_io_config {
 };
 
 /**
- * Called once for each move, in the tile I/O's thread: of a read takes the tile's contents, which
- * have been verified, or the `recorded` ones, which have not; of a write provides them, all
- * off_tilefile_tile_bytes() bytes. Touches nothing else that others may be at, and calls nothing of
- * the tile I/O. Not called for a move that fails before.
+ * Called once for each move, in the tile I/O's thread. For a read it takes the tile's contents,
+ * which have been verified, or the `recorded` ones, which have not. For a write it provides them,
+ * all off_tilefile_tile_bytes() bytes. Touches nothing else that others may be at, and calls
+ * nothing of the tile I/O. Not called for a move that fails before.
  */
 typedef void (*off_tile_fn)(void *user, size_t tile, void *contents);
 
-/** One tile on its way. The caller's, all zero at first: who fills in the first part, and leaves
- * all of it alone from start until it is done. Then it may be started again, or forgotten. */
+/** One tile on its way. The caller's, all zero at first. The caller fills in the first part, and
+ * leaves all of it alone from start until it is done. Then it may start it again, or forget it. */
 struct off_tile_op {
     enum off_direction direction;
     size_t tile;
     off_tile_fn exchange;
     void *user;
     /** What a read is to get instead of the tile's current contents, as it is stored: encoded, if
-     * it is. The tile file may do what they like with the tile meanwhile. NULL: the current ones.
+     * it is. The tile file may write the tile anew meanwhile. NULL: the current ones.
      */
     const struct off_contents *recorded;
     struct base_error *failure; /**< where a failure of this move goes, which is no other's then,
@@ -91,7 +91,7 @@ void off_tile_io_start(struct off_tile_io *tile_io, struct off_tile_op *op);
  * is no move's own every later move fails with it, and those that had not begun, and a timeout
  * takes the place of an earlier failure and has its message. A tile whose write has failed has no
  * contents to rely on: in place they are neither the old ones nor the new, and a read says so
- * unless `unchecked`. Of one that was never started: ZERO_OK.
+ * unless `unchecked`. A move that was never started gives ZERO_OK.
  */
 zero_result off_tile_io_wait(struct off_tile_io *tile_io, struct off_tile_op *op,
                              struct base_error *error);
@@ -107,12 +107,12 @@ const struct off_pages *off_tile_io_pages(const struct off_tile_io *tile_io);
 /** The engine it uses. The tile I/O's. */
 const struct off_io_use *off_tile_io_io(const struct off_tile_io *tile_io);
 
-/** Nothing is exchanged from here on, nor begun: what is under way is moved for nobody. *Local*;
- * accepts NULL. Only destroy follows. */
+/** Nothing is exchanged from here on, nor begun: no caller gets what is under way. *Local*; accepts
+ * NULL. Only destroy follows. */
 void off_tile_io_stop(struct off_tile_io *tile_io);
 
 /** Gives up what has not begun, waits for what the kernel has, ends the thread and frees
- * everything; accepts NULL. Moves that were not waited for are done in the sense that nobody
+ * everything; accepts NULL. Moves that were not waited for are done in the sense that no thread
  * touches them any more. */
 void off_tile_io_destroy(struct off_tile_io *tile_io);
 

@@ -1,7 +1,7 @@
 /**
  * offload/tile_queue.h: what pipeline.h and tile_io.h share: memory for tiles, and a queue that
  * moves them. Private to them. Used by one thread after create, but for the wake-ups of its `io`,
- * and for what who waits for that thread does, with a mutex of theirs held.
+ * and for what threads that wait for that thread do, with a mutex of theirs held.
  */
 #ifndef OFFLOAD_TILE_QUEUE_H
 #define OFFLOAD_TILE_QUEUE_H

@@ -205,7 +205,7 @@ static zero_result allocate_memory(struct off_tilefile **out,
     return ZERO_OK;
 }
 
-// What is free on the file system of the file, for messages; 0 if nobody knows.
+// The free bytes of the file's file system, for messages; 0 if they are unknown.
 static uint64_t free_bytes(int fd)
 {
     struct statvfs status;
@@ -275,7 +275,8 @@ static zero_result lock_file(const struct off_direct_file *file, struct base_err
                      holder);
 }
 
-// Opens the file and locks it. Whoever has ended meanwhile has removed it: then again.
+// Opens the file and locks it. A process that has ended meanwhile may have removed it: then tries
+// again.
 static zero_result take_file(struct off_tilefile *tilefile, const char *path,
                              struct base_error *error)
 {
@@ -370,7 +371,7 @@ static zero_result prepare_file(struct off_tilefile *tilefile, const char *path,
     if (!result)
         result = size == tilefile->file_bytes ? look_again(tilefile, error)
                                               : begin_anew(tilefile, size, error);
-    if (!result && tilefile->durable && !tilefile->in_place) // its name, too, whoever has made it
+    if (!result && tilefile->durable && !tilefile->in_place) // its name, too, whichever job made it
         result = base_fsync_parent(path, error);
     return result;
 }

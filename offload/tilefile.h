@@ -64,21 +64,21 @@ size_t off_tilefile_memory(const struct off_tilefile_config *config);
 /**
  * Opens the file, or creates and allocates it; what another identity has left is overwritten.
  * *recorded is how many records it has: 0 to 2. ZERO_E_STATE: another process has it, or there is a
- * record of the same identity in another shape, which would be lost; ZERO_E_CORRUPT: the file has
- * been cut short since a record of this identity and shape was written, which is done when all of
- * it is allocated, or a record that counts is damaged and there is no other: nothing is written
- * before somebody has removed it, for it may be all that is left of a job;
- * ZERO_E_LIMIT: no room on the file system (the message has what is needed and what there is);
- * ZERO_E_UNSUPPORTED: it cannot reserve room; ZERO_E_IO, ZERO_E_NOMEM. On error *tilefile is NULL,
- * and a file that was created is gone.
+ * record of this identity in another shape, which would be lost. ZERO_E_CORRUPT: the file has been
+ * cut short since a record of this identity and shape was written (all of it is allocated before
+ * the first record). Or a record that counts is damaged and there is no other. The call writes
+ * nothing to such a file until the user has removed it, for it may be all that is left of a job.
+ * ZERO_E_LIMIT: there is no room on the file system; the message has what is needed and what there
+ * is. ZERO_E_UNSUPPORTED: the file system cannot reserve room. ZERO_E_IO, ZERO_E_NOMEM. On error
+ * *tilefile is NULL, and a file that was created is gone.
  */
 zero_result off_tilefile_open(struct off_tilefile **tilefile,
                               const struct off_tilefile_config *config, int *recorded,
                               struct base_error *error);
 
-/** Offsets of what was no whole record when the file was opened, and no void one: somebody died
- * while he wrote it, or it was damaged since. Nobody can tell the two apart, so the record before
- * it is taken. Returns how many. */
+/** Offsets of what was neither a whole record nor a void one when the file was opened. Either its
+ * writer died while it wrote, or it was damaged since. The library cannot tell the two apart, so it
+ * takes the record before. Returns how many. */
 int off_tilefile_torn(const struct off_tilefile *tilefile, uint64_t offsets[2]);
 
 /** Step of record `age`, 0 for the newest, below `recorded`; as it was when the file was opened. */
@@ -174,8 +174,8 @@ zero_result off_tilefile_record(struct off_tilefile *tilefile, uint64_t step, co
 void off_tilefile_abandon(struct off_tilefile *tilefile);
 
 /** Closes the file, and removes it if `remove` is set; accepts NULL. What was not recorded is
- * forgotten. In a forked child the file stays, and stays locked. With blocking calls it is their
- * last call that does this, or who has seen them end: before that a record may be under way. */
+ * forgotten. In a forked child the file stays, and stays locked. With blocking calls their last
+ * call does this, or the thread that has seen them end: before that a record may be under way. */
 void off_tilefile_close(struct off_tilefile *tilefile, bool remove);
 
 #endif

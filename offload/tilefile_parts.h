@@ -47,7 +47,7 @@ struct off_tilefile {
     bool created, durable, in_place, unchecked;
     pid_t process; /**< that opened it */
     bool (*counts)(uint64_t step);
-    struct off_blocking_calls *blocking_calls; /**< who reads and writes; NULL: who calls */
+    struct off_blocking_calls *blocking_calls; /**< they read and write; NULL: the caller does */
     uint64_t identity[2], shape;
     size_t tile_count;
     struct off_tile_state *tiles;

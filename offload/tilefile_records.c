@@ -174,8 +174,8 @@ uint64_t off_tilefile_step(const struct off_tilefile *tilefile, int age)
     return tilefile->found[age].step;
 }
 
-// With a power cut in mind the tiles are there before the record, and the record before anything
-// is built on it.
+// To survive a power cut the call flushes the tiles before it writes the record, and the record
+// before anything is built on it.
 static zero_result write_record(const struct off_tilefile *tilefile, int number,
                                 size_t payload_bytes, struct base_error *error)
 {
@@ -295,7 +295,7 @@ static void fill_record(struct off_tilefile *tilefile, uint64_t step, const void
     memcpy(tilefile->record, &head, sizeof head);
 }
 
-// Whether somebody who opens the file by its name would find all of it.
+// Whether a process that opens the file by its name would find all of it.
 static zero_result check_file(const struct off_tilefile *tilefile, struct base_error *error)
 {
     struct stat status;
@@ -323,8 +323,8 @@ static bool has_changed(const struct off_tilefile *tilefile)
     return false;
 }
 
-// Where the next record goes: in place of the older one, or, where that may count and is still
-// whole, of a current one that does not.
+// Where the next record goes. It takes the place of the older one, or, where that may count and is
+// still whole, of a current one that does not count.
 static int next_record(const struct off_tilefile *tilefile)
 {
     assert(tilefile->current < OFF_TILEFILE_RECORDS);

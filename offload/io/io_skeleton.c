@@ -1,9 +1,9 @@
 /*
- * Where a new I/O engine begins: copy this file, give the functions their work, and add the engine
+ * A new I/O engine begins here: copy this file, give the functions their work, and add the engine
  * to the list of io_engines.c and to CMakeLists.txt. It is compiled with the tests, so that it
  * stays true, and linked into nothing.
  *
- * What the queue (offload/io.c) sees to, so that an engine need not:
+ * The queue (offload/io.c) sees to these rules, so an engine need not:
  *   - no more transfers are under way than config->depth, and no number is used twice at a time;
  *   - memory lies in one of config->ranges, and no transfer crosses a multiple of 64 MiB in one;
  *   - short, interrupted and failed transfers; faults for tests; messages; what is counted.
