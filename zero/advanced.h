@@ -93,7 +93,7 @@ extern "C" {
  * Until zero_step() returns, weights of units that were handed over change while other ranks still
  * compute. So the program releases a unit before zero_grad_done(), and does not gather it after.
  *
- * What is updated before zero_step(), and by whom:
+ * What is updated before zero_step(), and which thread or GPU updates it:
  *
  *     state                 updated early              by
  *     in memory             stages 1 to 3; one rank    the caller's thread, in zero_grad_done() and
@@ -121,11 +121,11 @@ extern "C" {
  * once.
  *
  * What comes too late to prevent is fatal. A NaN or an infinity in a gradient is ZERO_E_NONFINITE
- * in zero_step(). After that, or any fatal error before zero_step() has returned, such as the death
- * of a rank, parts of the model may be updated and the rest not: start again from a checkpoint.
- * With offload_optimizer=nvme the file still has the step before, whole, and a job that is started
- * again comes back at it (zero_resume()). Before the first step of a job that is what the job
- * before has left, if anything.
+ * in zero_step(). After that, or any other fatal error before zero_step() has returned, parts of
+ * the model may be updated and the rest not. Start again from a checkpoint then. With
+ * offload_optimizer=nvme the file still has the step before, whole, and a job that is started again
+ * comes back at it (zero_resume()). Before the first step of a job that is what the job before has
+ * left, if anything.
  *
  * ZERO_E_INVALID: args are out of range, max_norm is not 0, or the policy is nonfinite=skip, the
  * default with a loss scale. Or zero_step() has other args than this call had.

@@ -12,7 +12,7 @@
  *     zero_comm_..._start -> compute -> zero_comm_test, zero_comm_wait
  *     zero_comm_close
  *
- * Who calls
+ * Which ranks call
  *  - *Collective*: every rank of the communicator calls it, and calls of one communicator in one
  *    order. Different communicators need no common order. What the ranks must give alike (counts,
  *    dtypes, spans, roots) is compared. Ranks that differ get ZERO_E_DIVERGED, whose message names

@@ -1,10 +1,10 @@
 /**
  * zero/diagnostics.h: what a job looks like from inside. Part of <zero/zero.h>, which includes it.
  *
- *     zero_plan_text, zero_plan_json   memory, files and settings, before the first step
- *     zero_fingerprint                 128 bits that tell whether two runs are the same run
- *     zero_stats                       time and bytes so far (zero/statistics.h)
- *     zero_abort                       ends the job on all ranks
+ *     zero_plan_text, zero_plan_json  memory, files and settings, before the first step.
+ *     zero_fingerprint                128 bits that tell whether two runs are the same run.
+ *     zero_stats                      time and bytes so far (zero/statistics.h).
+ *     zero_abort                      ends the job on all ranks.
  *
  * Two keys find errors of a program (zero_config): `paranoid` those of access to parameters and
  * gradients, `verify_micro` those of determinism. docs/guides/debugging.md shows both.

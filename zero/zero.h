@@ -3,8 +3,8 @@
  *
  * A training program registers its tensors and commits. For every micro-batch it gathers the
  * parameters of a unit before it uses them, and hands over the unit's gradients when they are
- * complete. zero_step() then updates. The same calls run at stage 0, where every rank has
- * everything, to stage 3, where parameters, gradients and optimizer state are sharded.
+ * complete. zero_step() then updates. The calls are the same at every stage. At stage 0 every rank
+ * has everything; at stage 3 parameters, gradients and optimizer state are sharded.
  *
  * The bits are the same in every case, on any number of ranks. The program has its part in that:
  * its gradient of a micro-batch is a function of (parameters, step, micro-batch index).
@@ -21,15 +21,15 @@
  *
  * This header includes the others of the engine:
  *
- *     zero/configuration.h  what zero_open() takes; docs/guides/configuration.md explains each key
- *     zero/checkpoint.h     saving and resuming
- *     zero/job.h            a job that is asked to stop, or starts again
- *     zero/schedule.h       learning rates
- *     zero/tensors.h        several tensors in one call
- *     zero/advanced.h       update in backward, loss scale, state on a GPU, borrowed memory
- *     zero/diagnostics.h    the plan, the fingerprint, aborting; zero/statistics.h: time and bytes
+ *     zero/configuration.h  what zero_open() takes; docs/guides/configuration.md explains each key.
+ *     zero/checkpoint.h     saving and resuming.
+ *     zero/job.h            a job that is asked to stop, or starts again.
+ *     zero/schedule.h       learning rates.
+ *     zero/tensors.h        several tensors in one call.
+ *     zero/advanced.h       update in backward, loss scale, state on a GPU, borrowed memory.
+ *     zero/diagnostics.h    the plan, the fingerprint, aborting; zero/statistics.h: time and bytes.
  *
- * Who calls.
+ * Which ranks call.
  *  - *Local*: any rank may call it, at any time.
  *  - *Collective*: every rank calls it.
  *  - *Collective, ordered*: every rank calls it, in the same order as the other ordered calls.
@@ -301,8 +301,8 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * *Collective.* Afterwards the model is fixed, and from the third step on no call of a step
  * allocates.
  *
- * The ranks compare their models, settings and first values. Of each slice they compare up to six
- * granules (1,024 elements each), its first and last among them, also where a checkpoint is loaded
+ * The ranks compare their models, settings and first values. They compare up to six granules (1,024
+ * elements each) of each slice, its first and last among them, also where a checkpoint is loaded
  * next. With `paranoid` they compare all of them.
  *
  * ZERO_PLANNED: the environment asked for the plan only (zero-run --plan). zero_plan_text() and

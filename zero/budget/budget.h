@@ -22,7 +22,7 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
 /** Makes the plan again, before it is written, without eng_updater_bytes(), or it stays. */
 zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error);
 size_t eng_budget_transport(const zero_ctx *z); /**< bytes, on every rank alike */
-/** Whom the rest of the engine asks for more. */
+/** The planner that the rest of the engine asks for more. */
 extern const struct eng_planner eng_budget_planner;
 /** Makes the plan's text and JSON, with what is known of the host by now. */
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);

@@ -150,12 +150,11 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 zero_result eng_config_decide(struct eng_config *config, struct base_error *error);
 
 /**
- * Of a rank that is .unplaced: meets the others where rank 0 is, learns how many are on this host,
- * and decides everything again that follows from it; local_rank stays what the launcher says, if it
+ * A rank that is .unplaced meets the others where rank 0 is, learns how many are on this host, and
+ * decides everything again that follows from it. local_rank stays what the launcher says, if it
  * says it. *mesh has the ranks' connections if they go by tcp, for coll_open(); else, and after a
  * failure, it is all zero. `asked` tells whether this rank is asked to stop meanwhile. Does nothing
- * for any other rank. *Collective.* As boot_mesh_open() and
- * eng_config_decide().
+ * for any other rank. *Collective.* Fails as boot_mesh_open() and eng_config_decide() do.
  */
 zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error);
@@ -213,8 +212,8 @@ const char *eng_config_bound_updater(const struct eng_config *config);
 /** Who updates what is offloaded, where that was undecided: the device, or the host. */
 void eng_config_decide_update(struct eng_config *config, bool device);
 
-/** Who updates what is offloaded, as the key has it: where no state is, "auto" says no more than
- * "host". */
+/** The host or the device, which updates offloaded state, as the key has it: where no state is,
+ * "auto" says no more than "host". */
 int64_t eng_config_updater(const struct eng_config *config);
 /** Where the state is, as the key has it; on the host "host" says no more than "none". */
 int64_t eng_config_offload(const struct eng_config *config);

@@ -6,8 +6,8 @@
 
 #include "zero/core/context.h"
 
-/** The byte where granule `granule` of a section's home lies. Of state on a device: there, but in
- * memory while a visit to it is under way; so are the fields below. */
+/** The byte where granule `granule` of a section's home lies. State on a device lies there, but in
+ * memory while a visit to it is under way; so do the fields below. */
 static inline unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
 {
     return z->store->home(z, section, granule);
@@ -29,7 +29,7 @@ static inline void *eng_best_weights(const zero_ctx *z, size_t section, size_t e
     return z->store->field(z, 0, section, element);
 }
 
-/** Of type config.moment_dtype. */
+/** A moment, of type config.moment_dtype. */
 static inline void *eng_moments(const zero_ctx *z, int which, size_t section, size_t element)
 {
     return z->store->field(z, 1 + which, section, element);

@@ -35,7 +35,7 @@ void eng_log_failure(const struct base_log *log, const char *component, const ch
 /** Records a failure with its message. Fatal ones become sticky and are told to all ranks. */
 zero_result eng_fail(zero_ctx *z, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** A fatal failure all ranks have found together: sticky, nobody need be told. */
+/** A fatal failure that all ranks have found together: sticky, and no rank need be told. */
 zero_result eng_fail_agreed(zero_ctx *z, zero_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** Takes over a failure whose message is in *error. */
@@ -47,7 +47,7 @@ zero_result eng_exchange(zero_ctx *z, const void *mine, size_t bytes, void *all)
 /** Collective: ZERO_OK if no rank has a failure in *mine, else the lowest failing rank's result,
  * and its message as the last error, on every rank. Not sticky. `what` names the undertaking. */
 zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *what);
-/** The same about files: ZERO_NOT_FOUND, a benign answer elsewhere, is ZERO_E_IO. */
+/** eng_agree() about files: ZERO_NOT_FOUND, a benign answer elsewhere, is ZERO_E_IO. */
 zero_result eng_agree_on_file(zero_ctx *z, const struct base_error *mine, const char *what);
 
 /** Collective, ordered, between steps: ZERO_E_DIVERGED, fatal, unless every rank gives the same

@@ -148,7 +148,7 @@ struct eng_segment {
     const float *gradient; /**< the owner's sums of them; of sums in a file: during its update */
 };
 
-/** What zero-run is told; all zero where nobody listens. */
+/** What zero-run is told; all zero without a zero-run. */
 struct eng_watch {
     struct control_segment *segment;
     struct control_rank *area; /**< this rank's */
@@ -292,7 +292,7 @@ struct eng_stepping {
     bool stepped;
     zero_step_result result;
     struct eng_scale scale;
-    const struct eng_step_hooks *hooks; /**< whom executors tell what they learn of steps */
+    const struct eng_step_hooks *hooks; /**< executors tell them what they learn of steps */
     struct eng_exchanged exchange;
     const struct eng_motion *motion; /**< of the exchange under way, */
     struct eng_verdict *verdict;     /**< and what comes of it */

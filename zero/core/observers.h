@@ -1,5 +1,5 @@
 /**
- * zero/core/observers.h: who watches what the program does with parameters and gradients.
+ * zero/core/observers.h: observers of what the program does with parameters and gradients.
  *
  * An observer looks for errors of the program, where the configuration asks for it. The engine
  * tells it what is opened and closed, and an observer may show the program other memory than the

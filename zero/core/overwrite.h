@@ -1,5 +1,5 @@
 /**
- * zero/core/overwrite.h: who is asked before state is overwritten.
+ * zero/core/overwrite.h: the guards that are asked before state is overwritten.
  *
  * A save reads weights and moments behind the next steps. Whatever changes them asks the guard
  * first, which waits until the save has read them or has made a copy (copy-on-write). The part that
@@ -10,7 +10,7 @@
 
 #include "zero/core/context.h"
 
-/** Whom changes of the state have to wait for. Every function is *local*. */
+/** A guard that changes of the state have to wait for. Every function is *local*. */
 struct eng_overwrite_guard {
     /** Weights or moments are about to change: returns when the guard reads none of them any more.
      * State in a file is read until a tile is given back: there `tile` is asked instead. */

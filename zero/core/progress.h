@@ -61,7 +61,7 @@ static inline bool eng_fused_possible(const zero_ctx *z)
 }
 
 /** Whether a section of a fused step may be updated before zero_step(), as soon as all ranks have
- * handed it over: what persists may be read at any time. The same on all ranks. */
+ * handed it over: what persists may be read at any time. All ranks get one answer. */
 static inline bool eng_fused_early(const zero_ctx *z, size_t section)
 {
     return eng_fused(z) && !z->layout.sections[section].persistent && eng_fused_possible(z);

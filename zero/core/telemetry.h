@@ -14,11 +14,11 @@ void eng_watch_close(zero_ctx *z);
 void eng_watch_call(const zero_ctx *z, const char *call, zero_unit unit);
 /** The first step is timed from here. */
 void eng_watch_start(zero_ctx *z);
-/** Ends a stretch of time: adds it to *seconds, and records it if somebody makes a trace. unit -1:
+/** Ends a stretch of time: adds it to *seconds, and records it if zero-run makes a trace. unit -1:
  * it is about none. */
 void eng_stretch(zero_ctx *z, enum control_what what, zero_unit unit, uint64_t begin_ns,
                  double *seconds);
-/** When zero_step() was entered, for eng_watch_step(); 0 if nobody wants to know. */
+/** The time at which zero_step() was entered, for eng_watch_step(); 0 if no reader wants it. */
 uint64_t eng_watch_step_begin(const zero_ctx *z);
 /** A step has ended: tells what it was like. */
 void eng_watch_step(zero_ctx *z, uint64_t begin_ns);

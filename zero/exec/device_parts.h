@@ -2,15 +2,16 @@
  * zero/exec/device_parts.h: what the files of this folder share, and who copies state to and from a
  * device: streams, events and arrays.
  *
- *     device_program.c     life, public calls, what both executors on a GPU share
- *     device_state.c       memory where state is on the device
- *     device_reduce.c      gradients: opened, and added up
- *     device_local.c       reduction=local: a rank's own micro-batches, added up before they travel
- *     device_step.c        a step: decision, update, and what comes back of both
- *     device_ranges.c      the runs that an update works through
- *     device_tiles.c       state of the host or of files that passes through the device
- *     device_digest.c      fingerprints, and hashes of gradients that are compared
- *     device_peers_room.c  memory that moving bytes between devices takes
+ *     device_program.c     life, public calls, what both executors on a GPU share.
+ *     device_state.c       memory where state is on the device.
+ *     device_reduce.c      gradients: opened, and added up.
+ *     device_local.c       reduction=local: a rank's own micro-batches, added up before they
+ *                          travel.
+ *     device_step.c        a step: decision, update, and what comes back of both.
+ *     device_ranges.c      the runs that an update works through.
+ *     device_tiles.c       state of the host or of files that passes through the device.
+ *     device_digest.c      fingerprints, and hashes of gradients that are compared.
+ *     device_peers_room.c  memory that moving bytes between devices takes.
  *
  * Streams: those of the program's calls, and the engine's own. Where state is on the device that
  * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and

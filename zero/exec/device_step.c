@@ -517,7 +517,7 @@ void device_look(const zero_ctx *z, bool waits)
     eng_leave(own, r);
 }
 
-/** Without the others, of whom there are none. */
+/** For a rank without peers. */
 static zero_result learn_alone(zero_ctx *z)
 {
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");

@@ -1,11 +1,11 @@
 // Master weights and moments that are in memory of the host, and pass through the device in every
-// update, tile by tile: in, update, out, in a stream each. Nobody waits for any of it but who looks
-// at them there; those of files are there from when they were read until they are written
-// (zero/store/nvme_update.c). A tile always goes through the same buffer, so the runs of all
-// updates are the same. Where zero_step() does not wait for files, what persists passes first,
-// which is waited for by what comes behind the step; the rest by who gathers its units. In a fused
-// step a tile passes as soon as the sums are queued of all of it that may be updated early, and
-// once more with the rest, if there is any, behind the verdict.
+// update, tile by tile: in, update, out, in a stream each. Only code that looks at them in memory
+// of the host waits for it. Those of files are there from when they were read until they are
+// written (zero/store/nvme_update.c). A tile always goes through the same buffer, so the runs of
+// all updates are the same. Where zero_step() does not wait for files, what persists passes first.
+// The work queued behind the step waits for that; the gathers of a unit wait for the rest. In a
+// fused step a tile passes as soon as the sums are queued of all of it that may be updated early.
+// It passes once more with the rest, if there is any, behind the verdict.
 
 #include "zero/core/addresses.h"
 #include "zero/core/progress.h"

@@ -47,7 +47,7 @@ zero_result eng_exec_check(const struct eng_config *config, const struct eng_mod
 double eng_norm_most(const zero_ctx *z)
 {
     double most = INFINITY;
-    // Of a program's own optimizer nothing is known.
+    // The library knows nothing of a program's own optimizer.
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];
         const double own = group->choice.own || group->frozen

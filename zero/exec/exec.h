@@ -8,9 +8,9 @@
  * there is.
  *
  *     name        the program computes   gradients are summed   state is
- *     host        on the host            on the host            in memory of the host, or in files
- *     cuda_host   on a GPU               on the host            in memory of the host, or in files
- *     cuda        on a GPU               on the GPU             on the GPU, or passes through it
+ *     host        on the host            on the host            in memory of the host, or in files.
+ *     cuda_host   on a GPU               on the host            in memory of the host, or in files.
+ *     cuda        on a GPU               on the GPU             on the GPU, or passes through it.
  *
  * Every entry is *local* unless it says otherwise: it exchanges nothing with other ranks. Entries
  * return ZERO_OK or a failure that z->error has, except where they take an error to fill.
@@ -56,7 +56,8 @@ enum eng_update_kind {
     ENG_UPDATE_QUEUED,  /**< the update is queued behind the decision, which may leave it out */
 };
 
-/** Whom executors tell what they learn of steps: zero/step sets z->stepping.hooks in zero_open().
+/** The functions by which executors tell what they learn of steps: zero/step sets z->stepping.hooks
+ * in zero_open().
  */
 struct eng_step_hooks {
     /** A step is decided: keeps its result, and applies the policy for steps that are not finite.
@@ -188,7 +189,7 @@ struct eng_exec {
     /** A program asks for the newest decision: take_in() as a call of its own. waits: for all
      * steps. Collective, ordered, with several ranks if it waits. */
     void (*look)(const zero_ctx *z, bool waits);
-    /** The context is closed: warns of steps nobody has asked for. */
+    /** The context is closed: warns of steps that the program has not asked for. */
     void (*steps_close)(zero_ctx *z);
 
     /* ---- state */

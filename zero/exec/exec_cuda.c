@@ -92,7 +92,7 @@ static zero_result cuda_grad_flush(zero_ctx *z, zero_unit *ready)
 
 /* ------------------------------------------------------------------ metrics */
 
-/** Of a step the host keeps values until its decision is known. */
+/** The host keeps the values of a step until its decision is known. */
 static zero_result cuda_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
     return z->micro.evaluation.active ? device_metric_fetch(z, metric, value)

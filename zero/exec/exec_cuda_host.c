@@ -1,6 +1,6 @@
-// The program computes on a GPU, while what the engine keeps is in memory of the host: what is
-// gathered is copied to a working copy that every unit has on the GPU, once after each update, and
-// gradients are copied from there. Both have streams of their own, beside what the program
+// The program computes on a GPU, while the engine keeps its state in memory of the host. Every unit
+// has a working copy on the GPU, to which gathered values are copied once after each update.
+// Gradients are copied from the GPU. Both have streams of their own, beside what the program
 // computes; its streams wait for what they need. The host waits only for its own memory that is
 // about to be written over, and for a gradient before it is sent: by then the next unit's is
 // computed. With reduction=local it is a sum (device_local.c) that is copied, once a step.
@@ -42,7 +42,7 @@ static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *s
     return r;
 }
 
-/** The same of what is current here without a gather of its own. */
+/** Shows a section that is current here without a gather of its own. */
 static zero_result show_ahead(zero_ctx *z, size_t s, struct base_error *error)
 {
     if (z->placement.sections[s].residence == ENG_SHARDED || !eng_publish_ended(z, s))
@@ -79,13 +79,13 @@ static zero_result cuda_host_show_persistent(zero_ctx *z)
         shows = shows || z->io[s].lent != z->io[s].version;
         r = show_section(z, s, z->io[s].version, d->stream, &error);
     }
-    // What has just been sent may be here, where nobody has looked yet.
+    // What peers have just sent may have arrived since this rank last looked.
     const zero_result progress = r ? ZERO_OK : coll_progress(z->comm);
     if (progress)
         return eng_comm_failed(z, progress);
     for (size_t s = 0; !r && s < z->layout.section_count; s++)
         r = show_ahead(z, s, &error);
-    // Who gave no stream cannot order what comes next behind it.
+    // A caller that gave no stream cannot order what comes next behind it.
     if (!r && shows && d->stream == d->own)
         r = d->ops->stream_sync(d->own, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
@@ -167,7 +167,7 @@ static zero_result begin_copy(zero_ctx *z, zero_unit unit, int slot, struct base
     zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)
         r = d->ops->event_wait(d->handed, d->down, error);
-    // Once it is there the unit may be updated: nobody copies its parameters any more then.
+    // Once it is there the unit may be updated: no stream copies its parameters any more then.
     if (!r)
         r = d->ops->event_wait(d->lent[unit], d->down, error);
     if (!r)

@@ -28,9 +28,8 @@ bool eng_device_waits(const zero_ctx *z, zero_unit unit);
 /* ---- device_probe.c */
 
 /** Finds the bytes a second that are copied each way between the device and pinned memory of the
- * host, both ways at once, by all ranks at the same time; before there is anything else of the
- * device's. *Collective.* ZERO_E_DEVICE, ZERO_E_NOMEM; failures of the communicator are not in
- * `error`. */
+ * host. All ranks copy both ways at once, before there is anything else of the device's.
+ * *Collective.* ZERO_E_DEVICE, ZERO_E_NOMEM; failures of the communicator are not in `error`. */
 zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error);
 /** Bytes on the device that takes, and gives back. */
 size_t eng_device_probe_bytes(void);
@@ -58,7 +57,7 @@ struct eng_device_tiles_needs {
     size_t device; /**< bytes on the device, */
     size_t tables; /**< and of memory of the host */
 };
-/** Of the rank with this placement. ZERO_E_NOMEM. */
+/** The needs of the rank with this placement. ZERO_E_NOMEM. */
 zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
                                   struct eng_device_tiles_needs *needs, struct base_error *error);
 

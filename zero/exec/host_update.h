@@ -12,15 +12,16 @@ zero_result eng_host_update_section(zero_ctx *z, size_t section);
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count);
 /** Updates a run of elements. */
 void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
-/** The same with the sum of contributions as gradient, whose squares are added to the step's, as
- * far as sums are finite: returns how many elements. Where io->sums of its section. */
+/** Updates a run of elements with the sum of contributions as gradient, up to the first sum that is
+ * not finite, and returns how many elements those are. If all are finite it adds their squares to
+ * the step's. For sections with io->sums. */
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
                          const struct eng_contributions *from);
 /**
- * Whether nobody keeps the sums of a section's reduction: they are looked at, for norm and verdict,
- * and each rank adds all contributions up again while it updates. At stage 0, where the model is
- * small: no line of memory is written that others have read, and the arithmetic of the update hides
- * what it costs to add. The same on all ranks.
+ * Whether no rank keeps the sums of a section's reduction. Ranks look at them for norm and verdict,
+ * and each adds all contributions up again while it updates. It is so at stage 0, where the model
+ * is small: no rank writes a line of memory that others have read, and the arithmetic of the update
+ * hides what it costs to add. All ranks get one answer.
  */
 bool eng_adds_again(const zero_ctx *z, size_t section);
 /** The optimizer's view of some elements of a segment, from element `first` of the section on, all

@@ -8,8 +8,8 @@
 
 /** What messages of the transport call a unit. */
 struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit);
-/** All-gathers a section of the parameters in whichever of its two requests is free. Of one that is
- * staged this rank's run lies in its place in recv. */
+/** All-gathers a section of the parameters in whichever of its two requests is free. This rank's
+ * run of a staged section lies in its place in recv. */
 zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
 /** Waits for the last one. */
 zero_result eng_section_gather_wait(zero_ctx *z, size_t section);

@@ -41,7 +41,7 @@ struct eng_link {
     zero_result (*open)(zero_ctx *z, struct base_error *error);
     /** False: what was under way is left behind, and so must be memory that is registered. */
     bool (*close)(zero_ctx *z);
-    /** Brings what all ranks contribute to a unit's gradient to its owners, who add it up. With
+    /** Brings what all ranks contribute to a unit's gradient to its owners, which add it up. With
      * reduction=local ranks contribute their sums, which are added on their way. Collective,
      * ordered. */
     zero_result (*reduce)(zero_ctx *z, zero_unit unit, unsigned char *gradient,

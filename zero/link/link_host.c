@@ -27,7 +27,7 @@ static zero_result comm_publish(zero_ctx *z, size_t section)
     case ENG_COPIED:
         recv = eng_home(z, section, 0);
         break;
-    case ENG_SHARED: // everybody has the owners' own memory: only the word that it is current
+    case ENG_SHARED: // every rank has the owners' own memory: only the word that it is current
         break;
     }
     z->io[section].publish_pending = true;

@@ -38,7 +38,7 @@ void eng_trace_free(zero_ctx *z);
 
 /** Starts gathers of the units that come next. */
 zero_result eng_prefetch(zero_ctx *z);
-/** The same, in a call that is not about gathers: what it waits for is in the statistics. */
+/** eng_prefetch() in a call that is not about gathers: what it waits for is in the statistics. */
 zero_result eng_prefetch_aside(zero_ctx *z);
 
 #endif

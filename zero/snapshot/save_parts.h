@@ -1,6 +1,6 @@
 /**
  * zero/snapshot/save_parts.h: what save_state.c and copy_on_write.c know of a context's saves, and
- * nobody else.
+ * no other file does.
  */
 #ifndef ZERO_SNAPSHOT_SAVE_PARTS_H
 #define ZERO_SNAPSHOT_SAVE_PARTS_H

@@ -1,16 +1,16 @@
 /**
  * zero/snapshot/snapshot.h: what decides the future of a run, and how it gets to files and back.
  *
- *   save_state.c       zero_save(): when ranks do what, and what they tell each other
- *   copy_on_write.c       what changes of the state wait for, of a save under way
- *   sources.c    where the state is, for the thread that writes it
- *   describe.c   the manifest of a model and a moment
- *   load_state.c       zero_load(), zero_resume(): agreeing, reading, installing
- *   compatibility.c      whether a checkpoint is one of this model and configuration
- *   attachments.c     the program's own bytes
- *   recovery_point.c    what a recovery point has beside tiles
- *   train_progress.c     counters and scalars between two steps
- *   runs.c       whose checkpoints this context saves, and beside whose
+ *   save_state.c      zero_save(): when ranks do what, and what they tell each other.
+ *   copy_on_write.c   what changes of the state wait for, of a save under way.
+ *   sources.c         where the state is, for the thread that writes it.
+ *   describe.c        the manifest of a model and a moment.
+ *   load_state.c      zero_load(), zero_resume(): agreeing, reading, installing.
+ *   compatibility.c   whether a checkpoint is one of this model and configuration.
+ *   attachments.c     the program's own bytes.
+ *   recovery_point.c  what a recovery point has beside tiles.
+ *   train_progress.c  counters and scalars between two steps.
+ *   run_identity.c    the run whose checkpoints this context saves, and the runs beside it.
  */
 #ifndef ZERO_SNAPSHOT_SNAPSHOT_H
 #define ZERO_SNAPSHOT_SNAPSHOT_H

@@ -1,7 +1,8 @@
-// A fused step, begun before its gradients are complete: what reduces them updates, too, tile
-// by tile, while the sums are in cache; with state in a file who hands them over does, as soon as a
-// tile's sums are complete (tier/update.c). Weights change while ranks still compute: those of a
-// unit when every rank has handed its gradient over and so reads them no more.
+// A fused step, begun before its gradients are complete. The reduction updates, too, tile by tile,
+// while the sums are in cache. With state in a file the caller that hands a gradient over updates,
+// as soon as a tile's sums are complete (zero/store/nvme_update.c). Weights change while ranks
+// still compute: those of a unit when every rank has handed its gradient over and so reads them no
+// more.
 
 #include "zero/step/fused.h"
 #include "zero/core/api_call.h"

@@ -17,7 +17,7 @@ zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit);
 bool eng_fused_begin(zero_ctx *z, size_t section);
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
 void eng_fused_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum);
-/** The same for contributions: a coll_take_fn whose user is the section's eng_section_io. */
+/** eng_fused_tile() for contributions: a coll_take_fn; user is the section's eng_section_io. */
 size_t eng_fused_take(void *user, size_t first, size_t count,
                       const struct coll_contributions *from);
 

@@ -1,6 +1,6 @@
 // Whether what updates have made is finite, as exec/update_alarm.c finds. An update is in place, so
-// there is no way back: a value that is not finite ends the context, whatever the policy, before
-// zero_step() has returned and so before a program or a checkpoint can see it.
+// there is no way back. A value that is not finite ends the context, whatever the policy. It does
+// so before zero_step() has returned, and so before a program or a checkpoint can see the value.
 
 #include "zero/step/outcome.h"
 #include "zero/core/api_call.h"

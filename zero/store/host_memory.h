@@ -16,7 +16,7 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
 void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule);
 /** Where the placement has field `field` (0: weights, 1 + k: moment k) of an element. */
 void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t element);
-/** Where it has this rank's sums, and its unfinished blocks. */
+/** Where the placement has this rank's sums, and its unfinished blocks. */
 float *eng_memory_own_sums(const zero_ctx *z, size_t section, size_t element);
 float *eng_memory_own_blocks(const zero_ctx *z, size_t section);
 

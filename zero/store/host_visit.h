@@ -1,6 +1,7 @@
 /**
  * zero/store/host_visit.h: state that lives on a device, as the host sees it: part by part, each in
- * a buffer of pinned memory while it is visited. Where it does not, the first four do nothing.
+ * a buffer of pinned memory while it is visited. If state lives elsewhere, the first four functions
+ * do nothing.
  */
 #ifndef ZERO_STORE_HOST_VISIT_H
 #define ZERO_STORE_HOST_VISIT_H

@@ -4,8 +4,8 @@
  *
  * Each field of each piece is encoded in blocks, as checkpoints have them
  * (checkpoint/codec/block_codec.h): of CKPT_BLOCK_ELEMENTS elements, and the last one of the rest.
- * A block is stored as the bytes that each of its planes has, CKPT_MAX_PLANES numbers of 32 bits in
- * the processor's order, and the planes behind them; blocks lie one behind the other. Where they
+ * A stored block begins with the bytes that each of its planes has: CKPT_MAX_PLANES numbers of 32
+ * bits in the processor's order. The planes come next. Blocks lie one behind the other. Where they
  * begin and end in the tile follows from how that was cut, so all is there to be decoded in any
  * other job of this identity.
  */

@@ -4,13 +4,13 @@
  *
  * That it gains wants a disk that updates wait for, and processors that are idle meanwhile, beside
  * whatever else the program does. So with auto no probe decides but the updates themselves: two are
- * measured without it, then two with it, in both cases after one that only prepares (the first of
- * all writes to new places, the first with it reads what is not encoded yet). There are none with
- * it if those without wait for the disk for less than a tenth of their time, and it stays if it
- * makes them shorter; of a fused step a change takes effect with the next one, and of
- * its update counts what the program was in. What ranks measure travels with the scalars of the
- * next step, and the slowest one counts: all decide alike. What is in a file says itself whether it
- * is encoded: no bit depends on any of this.
+ * measured without it, then two with it. In both cases one goes before that only prepares: the
+ * first of all writes to new places, and the first with it reads what is not encoded yet. If the
+ * updates without compression wait for the disk for less than a tenth of their time, there are none
+ * with it. Compression stays if it makes updates shorter. In a fused step a change takes effect
+ * with the next step, and the time that counts is what the program spent in its calls. What ranks
+ * measure travels with the scalars of the next step, and the slowest one counts: all decide alike.
+ * What is in a file says itself whether it is encoded: no bit depends on any of this.
  */
 #ifndef ZERO_STORE_NVME_COMPRESS_H
 #define ZERO_STORE_NVME_COMPRESS_H

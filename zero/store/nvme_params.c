@@ -207,7 +207,7 @@ void eng_params_end(zero_ctx *z, struct base_error *error)
 
 /* ------------------------------------------------------------------ to the slots */
 
-/** Copies a strip to its places in a slot, on the tile I/O's thread: nobody else is at those. */
+/** Copies a strip to its places in a slot, on the tile I/O's thread: no other thread uses those. */
 static void take_contents(void *user, size_t number, void *contents)
 {
     const struct eng_stage *stage = user;

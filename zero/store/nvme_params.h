@@ -1,10 +1,11 @@
 /**
  * zero/store/nvme_params.h: working copies in a file of their own, in strips (zero/store/strips.h).
  *
- * The weights are in the tiles. Whenever some of a tile are written, or nobody knows what the file
- * has of it, its strips are made anew while it is in memory: so the file has at any time what
- * follows from the state, and there is nothing to come back at. Of a unit that is to be gathered
- * they are read behind the caller's back (offload/tile_io.h), each to its place in a gather slot.
+ * The weights are in the tiles. Whenever some weights of a tile are written, or the rank does not
+ * know what the file has of it, its strips are made anew while it is in memory. So the file has at
+ * any time what follows from the state, and needs no recovery point. The tile I/O's thread
+ * (offload/tile_io.h) reads the strips of a unit that is to be gathered, each to its place in a
+ * gather slot.
  */
 #ifndef ZERO_STORE_NVME_PARAMS_H
 #define ZERO_STORE_NVME_PARAMS_H

@@ -185,7 +185,7 @@ float *eng_tier_blocks(const zero_ctx *z, size_t section)
     return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
 }
 
-/** Copies between a slot and a strip, on the tile I/O's thread: nobody else is at the slot then. */
+/** Copies between a slot and a strip, on the tile I/O's thread; no other thread uses it then. */
 static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *contents,
                  enum off_direction direction)
 {

@@ -1,20 +1,19 @@
 /**
  * zero/store/nvme_tier.h: a rank's state in a file, tile by tile in memory only while it is used.
  *
- *   tiles.c      how state is cut into tiles
- *   tile_order.c        in which order a fused step updates them
- *   nvme_tier.c       life, and where state is while it is in memory
- *   nvme_codec.c      how they are made smaller
- *   nvme_compress.c   whether they are
- *   nvme_pass.c       tiles one after the other: to look, to change
- *   update.c     and to update them
- *   nvme_io_use.c     which engine moves them, and why
- *   stale_files.c     files that this job takes nothing from
- *   nvme_record.c     recovery points: what a finished step leaves, and how a job comes back at it
- *   nvme_snapshot.c   what was recorded, read behind the next steps, and what those wait for: for
- *                checkpoints
- *   nvme_params.c     working copies, in a file of their own
- *   nvme_sums.c       gradient sums, in a file of their own
+ *   tile_order.c     in which order a fused step updates tiles.
+ *   nvme_tier.c      opening and closing, and where state is while it is in memory.
+ *   nvme_codec.c     how tiles are made smaller.
+ *   nvme_compress.c  whether they are made smaller.
+ *   nvme_pass.c      tiles one after the other: to look, to change.
+ *   nvme_update.c    tiles one after the other: to update.
+ *   nvme_io_use.c    which I/O engine moves tiles, and why.
+ *   stale_files.c    files that this job takes nothing from.
+ *   nvme_record.c    recovery points: what a finished step leaves, and how a job comes back at it.
+ *   nvme_snapshot.c  for checkpoints: what was recorded, read behind the next steps, and what those
+ *                    wait for.
+ *   nvme_params.c    working copies, in a file of their own.
+ *   nvme_sums.c      gradient sums, in a file of their own.
  *
  * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
  * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all

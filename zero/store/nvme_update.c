@@ -273,8 +273,8 @@ zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass)
         begin(z);
     }
     // What a save had still to read of a fused step comes last, upwards, and so some sections that
-    // are complete are published behind the last tile. An order by what is complete the ranks would
-    // have to agree on, whose saves are at different tiles; and the next step's gathers wait no
+    // are complete are published behind the last tile. Ranks would have to agree on an order by
+    // what is complete, and their saves are at different tiles. The next step's gathers wait no
     // longer than without a save, which reads ahead of the update.
     *pass = (struct eng_update_pass){.down = !tier->up};
     return ZERO_OK;
@@ -316,8 +316,8 @@ void eng_tier_fuse(zero_ctx *z)
         return;
     // The order of hand-overs has one direction only: what a step leaves in memory, the tiles that
     // were due last, is what the next one needs last. To begin with it would be to wait for the end
-    // of the backward pass, which is what a fused step is to avoid. Where nothing is due before
-    // zero_step() updates alternate as all others.
+    // of the backward pass, which is what a fused step is to avoid. If no tile is due before
+    // zero_step(), updates alternate as all others do.
     const bool early = eng_fused_possible(z);
     choose_tiles(z, !early && goes_up(z, z->updates + 1));
     if (early)

@@ -7,10 +7,10 @@
  * nothing to do for is an entry that does nothing, so callers never ask which store there is.
  *
  *     name      weights and moments are     the update reads and writes them
- *     host      in memory of the host       there
- *     device    in memory of the GPU        there
- *     through   in memory of the host       on the GPU: they pass through it, tile by tile
- *     nvme      in a file, tile by tile     in memory of the host, or passing through the GPU
+ *     host      in memory of the host       there.
+ *     device    in memory of the GPU        there.
+ *     through   in memory of the host       on the GPU: they pass through it, tile by tile.
+ *     nvme      in a file, tile by tile     in memory of the host, or passing through the GPU.
  *
  * With `nvme` working copies and sums may be in files of their own, too (offload_params,
  * offload_grads); with `device` and `through` they are in memory of the GPU. So the host sees state
@@ -220,7 +220,7 @@ struct eng_record_ops {
     /** What was changed counts from here on, with what else decides the future. Failures are
      * fatal. */
     zero_result (*record)(zero_ctx *z);
-    /** As record(), of first values: no job comes back at those. */
+    /** record() for first values: no job comes back at those. */
     zero_result (*record_beginning)(zero_ctx *z);
     /** What was changed since the last record counts for nothing. */
     void (*abandon)(zero_ctx *z);
@@ -267,9 +267,9 @@ struct eng_store {
 
     /** Where a working copy is, from a granule of its section on. */
     void *(*home)(const zero_ctx *z, size_t section, size_t granule);
-    /** Where field `field` (0: weights, or the working copy where there are no others; 1 + k:
-     * moment k) of an element is: of a tile of a file while that is in memory; of state on a device
-     * while it is visited, and else there. */
+    /** Where field `field` of an element is: 0 is weights, or the working copy where there are no
+     * others; 1 + k is moment k. A tile of a file has it while it is in memory. State on a device
+     * is in memory while it is visited, and else on the device. */
     void *(*field)(const zero_ctx *z, int field, size_t section, size_t element);
 
     /** Visits all this rank's state of sections that train, or are frozen, part by part. Also

@@ -3,11 +3,11 @@
  * gradients. A pure function of (layout, tiles, size of each piece).
  *
  * A strip is a run of pieces of one unit in one group of tiles (zero/model/state_tiles.h), one
- * behind the other, and is moved as a whole. It has so many bytes of each piece as there are of
- * what it is for; pieces of which there is nothing are in no strip, and one between others ends
- * theirs. Strips are in the order of pieces, so those of a unit that train follow each other, and
- * those that are frozen, and those that a tile has pieces of: of these only the first and the last
- * have pieces of other tiles, too.
+ * behind the other, and is moved as a whole. It has all bytes that follow each piece: a working
+ * copy's, or sums. A piece without such bytes is in no strip, and ends the strip of the pieces
+ * before it. Strips are in the order of pieces. So the strips of a unit that train follow each
+ * other, as do those that are frozen. The strips of a tile follow each other, too, and only the
+ * first and the last of them have pieces of other tiles.
  */
 #ifndef ZERO_STORE_STRIPS_H
 #define ZERO_STORE_STRIPS_H

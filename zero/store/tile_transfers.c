@@ -1,6 +1,6 @@
 #include "zero/store/tile_transfers.h"
 
-/** Of tiles that are smaller than those of the default size, and of larger ones at least. */
+/** Numbers for tiles that are smaller than the default size, and the least for larger ones. */
 enum { SMALL_IN_MEMORY = 32, SMALL_UNDER_WAY = 8, LARGE_IN_MEMORY = 16 };
 
 size_t eng_tiles_in_memory(size_t tile_bytes)
