@@ -2,16 +2,18 @@
  * The program zero-ckpt: what is in checkpoints, whether they are whole, in what two differ; to and
  * from safetensors.
  *
- *   ckpt_main.c      what to do with the command line; the order of things
- *   ckpt_options.c   the command line
- *   ckpt_help.c      --help
- *   ckpt_path.c      which checkpoint a path means
- *   ckpt_output.c    tables, sizes, colours, JSON
- *   ckpt_progress.c  how far a long command is, on a terminal
- *   elements.c       elements of tensors, counted over their slices, and what they are called
- *   list.c, inspect.c, ckpt_verify.c, diff.c, export.c, import.c, prune.c    one file a command,
- * and diff_blobs.c, diff_values.c   byte by byte, and element by element import_write.c  a
- * checkpoint of what a file has
+ *   ckpt_main.c      what to do with the command line; the order of things.
+ *   ckpt_options.c   the command line.
+ *   ckpt_help.c      --help.
+ *   ckpt_path.c      which checkpoint a path means.
+ *   ckpt_output.c    tables, sizes, colours, JSON.
+ *   ckpt_progress.c  how far a long command is, on a terminal.
+ *   elements.c       elements of tensors, counted over their slices, and what they are called.
+ *   diff_blobs.c     compares byte by byte.
+ *   diff_values.c    compares element by element.
+ *   import_write.c   writes a checkpoint of what a file has.
+ *
+ * Each command has a file: list.c, inspect.c, ckpt_verify.c, diff.c, export.c, import.c, prune.c.
  *
  * Nothing in a checkpoint is trusted: names are printed without control characters. One thread.
  * All but ckpt_main.c is a library that tests link too.

@@ -2,35 +2,35 @@
  * The program zero-run: starts the ranks of a job on this host, watches them, and ends them all
  * when one fails.
  *
- *   run_main.c         what to do with the options; the order of things
- *   run_options.c      the command line
- *   run_help.c         --help
- *   run_environment.c  what the ranks are told
- *   rank_threads.c     how many threads a rank is to compute with
- *   run_files.c        the files that zero-run writes: logs, and whether two of them are one
- *   spawn.c            from a command to running processes
- *   bind.c             which CPUs and memory a rank may use, by hwloc's topology
- *   guardian.c         the process that ends the ranks if zero-run is killed
- *   orphans.c          what ranks have left behind
- *   rank_output.c      lines of ranks, on their way to a terminal or file
- *   terminal.c         the pseudo-terminal that a rank has for standard output
- *   merge_warnings.c   warnings that several ranks give alike
- *   rank_filter.c      --only: whose output is shown
- *   tail.c             the last lines of a rank
- *   run_metrics.c      --metrics: rank 0's lines on their way to the file
- *   supervise.c        the loop: exits, output, deadlines
- *   run_signals.c      what zero-run passes on to the ranks
- *   stopped_ranks.c    ranks that a signal has stopped
- *   oom.c              whether the kernel has killed for lack of memory
- *   run_words.c        lines of zero-run's own, ends and errors in words
- *   run_report.c       what became of a rank, in words and as an exit status
- *   run_plan.c         --plan
- *   first_failure.c    which rank ended first
- *   restart.c          starting a job again that has failed
- *   status_line.c      the status line, read from the control segment (segment_view.h)
- *   blame.c            who never arrived where
- *   run_progress.c     how the training goes
- *   run_trace.c        --trace
+ *   run_main.c         what to do with the options; the order of things.
+ *   run_options.c      the command line.
+ *   run_help.c         --help.
+ *   run_environment.c  what the ranks are told.
+ *   rank_threads.c     how many threads a rank is to compute with.
+ *   run_files.c        the files that zero-run writes: logs, and whether two of them are one.
+ *   spawn.c            from a command to running processes.
+ *   bind.c             which CPUs and memory a rank may use, by hwloc's topology.
+ *   guardian.c         the process that ends the ranks if zero-run is killed.
+ *   orphans.c          what ranks have left behind.
+ *   rank_output.c      lines of ranks, on their way to a terminal or file.
+ *   terminal.c         the pseudo-terminal that a rank has for standard output.
+ *   merge_warnings.c   warnings that several ranks give alike.
+ *   rank_filter.c      --only: whose output is shown.
+ *   tail.c             the last lines of a rank.
+ *   run_metrics.c      --metrics: rank 0's lines on their way to the file.
+ *   supervise.c        the loop: exits, output, deadlines.
+ *   run_signals.c      what zero-run passes on to the ranks.
+ *   stopped_ranks.c    ranks that a signal has stopped.
+ *   oom.c              whether the kernel has killed for lack of memory.
+ *   run_words.c        lines of zero-run's own, ends and errors in words.
+ *   run_report.c       what became of a rank, in words and as an exit status.
+ *   run_plan.c         --plan.
+ *   first_failure.c    which rank ended first.
+ *   restart.c          starting a job again that has failed.
+ *   status_line.c      the status line, read from the control segment (segment_view.h).
+ *   blame.c            who never arrived where.
+ *   run_progress.c     how the training goes.
+ *   run_trace.c        --trace.
  *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
  * All but run_main.c is a library that tests link too.
