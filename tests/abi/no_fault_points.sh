@@ -1,6 +1,6 @@
 #!/bin/sh
-# A build without ZERO_FAULT_POINTS, as is installed, has nothing that ZERO_FAULT could fail or kill,
-# and says so to whoever sets it: no_fault_points.sh <repository> <include roots...>
+# A build without ZERO_FAULT_POINTS, as is installed, has nothing that ZERO_FAULT could fail or
+# kill, and says so to a user who sets it: no_fault_points.sh <repository> <include roots...>
 set -eu
 repository="$1"
 shift

@@ -1,7 +1,7 @@
-// How much of what a step adds to the work of a program on a GPU a fused step hides behind
-// backward, with state in memory of the host, updated by the host and by the GPU; and, of a step
-// that is not fused, how much of its gradients' way to the host. bench_fused [ELEMENTS]: of
-// a unit of the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a skip.
+// A step adds to the work of a program on a GPU. How much of that does a fused step hide behind
+// backward? State is in memory of the host, updated by the host and by the GPU. How much of its
+// gradients' way to the host does a plain step hide? bench_fused [ELEMENTS]: elements of a unit of
+// the model (default: 16 Mi, 4.5 GiB of state). Without a GPU that is a skip.
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/device.h"

@@ -1,5 +1,5 @@
-// What the canonical sum costs: whole GPT-2 steps with it over the same with reduction=local, for
-// as many micro-batches as ranks and for four times as many. Ranks are threads.
+// The price of the canonical sum: whole GPT-2 steps with it over steps with reduction=local, for as
+// many micro-batches as ranks and for four times as many. Ranks are threads.
 #include "base/cpu.h"
 #include "gpt2_trainer.h"
 #include "tests/bench/job.h"

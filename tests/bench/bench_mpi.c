@@ -1,6 +1,6 @@
 // Collectives of ranks on one host against an MPI's, and the engine's fused step against what a
-// program would write with MPI, in the same processes, which its mpirun has started: while one of
-// the two works, the other has nothing to do.
+// program would write with MPI. Both run in processes that mpirun has started: while one of the two
+// works, the other has nothing to do.
 #include "base/cpu.h"
 #include "tests/bench/job.h"
 #include "tests/bench/local_update.h"

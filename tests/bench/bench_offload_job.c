@@ -1,7 +1,7 @@
-// Jobs whose state is in files. One that has parameters there, too, and whose forward and backward
-// passes take longer than reading them; one whose passes take about as long as moving its state,
-// the backward pass beside it where steps are fused; and one whose passes hardly take time, so
-// that a save lasts for several steps. Ranks are threads; rank 0 measures.
+// Jobs whose state is in files. The first has parameters there, too, and its forward and backward
+// passes take longer than reading them. The passes of the second take about as long as moving its
+// state, the backward pass beside it where steps are fused. The passes of the third hardly take
+// time, so that a save lasts for several steps. Ranks are threads; rank 0 measures.
 #include "tests/bench/bench_offload_job.h"
 
 #include "base/bfloat16.h"

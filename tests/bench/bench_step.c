@@ -1,8 +1,8 @@
 // A whole step, gathers, reductions and update of a model without its arithmetic, against a local
-// AdamW: of a large one, against one rank's share; of one that is fused, as bytes that have to
-// move; of a small one, against all of it and two barriers. What memory gives at most to a
-// fused one whose gradients are in no cache is a row, too: its kernel by itself. Ranks are
-// threads; rank 0 measures. Rows: those whose name has the argument in it, if there is one.
+// AdamW. A large model is compared with one rank's share. A fused step counts as bytes that have to
+// move. A small model is compared with all of it and two barriers. One row has the kernel of a
+// fused step by itself, with gradients in no cache: what memory gives at most. Ranks are threads;
+// rank 0 measures. Rows: those whose name has the argument in it, if there is one.
 #include "base/arena.h"
 #include "base/bfloat16.h"
 #include "base/cpu.h"

@@ -69,8 +69,8 @@ static void body_update(struct work *work, size_t first, size_t count)
     work->kernels->update[work->scalars.built_in.rule](&work->scalars.built_in, &run);
 }
 
-// The gradient as it arrives, in bf16 (where it lies does not matter: it is read once): widened to
-// a piece that stays in cache, as the sum of a fused step leaves it, then the update.
+// Takes the gradient as it arrives, in bf16 (where it lies does not matter: it is read once).
+// Widens it to a piece that stays in cache, as the sum of a fused step leaves it, then updates.
 static void body_narrow(struct work *work, size_t first, size_t count)
 {
     float gradient[PIECE];

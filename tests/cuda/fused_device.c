@@ -1,5 +1,5 @@
 // Fused steps of programs that compute on a GPU: the bits of those that compute on the host, an
-// update that does not wait for zero_step(), and nothing overwritten that somebody still reads. All
+// update that does not wait for zero_step(), and nothing overwritten that a rank still reads. All
 // state is on the GPU; with the argument "streamed" moments and master weights are in memory of the
 // host, and pass through the GPU, with "host" the host updates.
 #include "tests/cuda/job.h"

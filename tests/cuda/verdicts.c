@@ -200,7 +200,7 @@ static void verdicts_are_those_of_the_host(void **unused)
     }
 }
 
-// Of a fused step only its update is known.
+// The verdict on a fused step changes only what its update needs.
 static void a_fused_step_changes_nothing_else(void **unused)
 {
     (void)unused;

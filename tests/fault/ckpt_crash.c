@@ -1,8 +1,8 @@
 // Power cuts: scripts of saves, prunes, kills and restarts run through
 // checkpoint/directory/directory.h on a disk that records them, and every state that a power cut
 // may leave is looked at. A checkpoint that was acknowledged, and not pruned, loads; what is taken
-// for a checkpoint is whole; and who opens the directory next can go on. Protocols with a bug must
-// be caught.
+// for a checkpoint is whole; and the process that opens the directory next can go on. Protocols
+// with a bug must be caught.
 //
 // "many" runs more scripts with more states.
 #include "base/hash.h"

@@ -3,7 +3,7 @@
  * checkpoint/directory/directory.h, what has been promised on the way, and whether it is kept.
  *
  * A checkpoint that was acknowledged, and not pruned, loads; what is taken for a checkpoint is
- * whole; and who opens the directory next can go on.
+ * whole; and the process that opens the directory next can go on.
  */
 #ifndef TESTS_FAULT_CRASH_SCRIPT_H
 #define TESTS_FAULT_CRASH_SCRIPT_H

@@ -34,7 +34,8 @@ static int tear_down(void **state)
 
 /* ------------------------------------------------------------------ what was kept */
 
-// Of a job that was trained, or began with imported weights, after so many steps.
+// Finds the fingerprint of a job that was trained, or began with imported weights, after so many
+// steps.
 static void expected_fingerprint(enum old_kind kind, const char *how, uint64_t step,
                                  char text[DIGITS + 1])
 {

@@ -151,8 +151,8 @@ float synthetic_round(zero_dtype dtype, float value);
 float synthetic_element(zero_dtype dtype, const void *array, uint64_t element);
 
 /** The fingerprint after 20 steps as hex, for a model's precision, number of micro-batches and
- * sum_group; the same whether tied or fused or not, and however a missing gradient is told;
- * besides, for what is absent, paused and not clipped. NULL if there is none. */
+ * sum_group, and for what is absent, paused and not clipped. It does not depend on tied or fused,
+ * nor on how a missing gradient is told. NULL if there is none. */
 const char *synthetic_golden(const struct synthetic *model);
 
 /** Tensors to freeze: a part of the tied unit, of the stacked ones, and all of the last. */

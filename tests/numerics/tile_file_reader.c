@@ -121,7 +121,7 @@ static XXH128_hash_t sum_groups(const struct job *job, const unsigned char *at, 
     return r;
 }
 
-// The same of the blobs; *at is where they begin, then where they end.
+// Adds the blobs to the fingerprint; *at is where they begin, then where they end.
 static XXH128_hash_t sum_blobs(const struct job *job, const unsigned char **at, uint64_t count,
                                XXH128_hash_t r)
 {

@@ -1,6 +1,6 @@
 /* zero_step_in_backward() in company: with every dtype, precision, optimizer and loss scale, units
- * without a gradient and frozen parts, in memory or in files, a fused step ends in the
- * bits of a plain one; and a call that is refused leaves the step as it was. */
+ * without a gradient and frozen parts, in memory or in files. A fused step ends in the bits of a
+ * plain one. A call that is refused leaves the step as it was. */
 #include "tests/ranks/toy.h"
 #include "tests/sweep.h"
 #include "tests/unit/temporary.h"

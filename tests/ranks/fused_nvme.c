@@ -1,5 +1,5 @@
 // zero_step_in_backward() with state in files: tiles are updated before zero_step(), in the bits of
-// plain steps in memory; and whatever ends such a step before it is over, the one before is whole.
+// plain steps in memory. If anything ends such a step before it is over, the one before is whole.
 #include "base/fault.h"
 #include "tests/ranks/saved.h"
 #include "tests/sweep.h"
@@ -335,7 +335,7 @@ static void run(int world, struct job *job)
                  job->ending, job->fault ? job->fault : "none");
 }
 
-// The same without files, fused steps and a break.
+// This job without files, fused steps and a break.
 static struct job whole_of(int world, const struct job *job)
 {
     struct job whole = {.dtype = job->dtype, .stage = job->stage, .steps = 2 * STEPS};

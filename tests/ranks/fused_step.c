@@ -1,5 +1,5 @@
 /* zero_step_in_backward(): a fused step ends in the bits of any other, refuses what
- * would read weights that may be changing, and writes none that somebody reads. */
+ * would read weights that may be changing, and writes none that a rank reads. */
 #include "tests/ranks/toy.h"
 #include "zero/core/addresses.h"
 #include "zero/core/context.h"

@@ -1,5 +1,5 @@
-/* reduction=local: each rank adds up its own micro-batches. The same bits at the same world size,
- * and those of the canonical order where no rank has more than one. */
+/* reduction=local: each rank adds up its own micro-batches. The bits are the same at one world
+ * size, and those of the canonical order where no rank has more than one. */
 #include "tests/ranks/toy.h"
 #include "tests/unit/temporary.h"
 

@@ -1,5 +1,6 @@
 // checkpoint/codec/block_codec.h against blocks that are damaged or made to do damage. What is
-// decoded lies in memory of exactly its size, so that the address sanitizer sees whoever reads on.
+// decoded lies in memory of exactly its size, so that the address sanitizer sees a decoder that
+// reads on.
 #include "checkpoint/entropy/frame.h"
 #include "tests/sweep.h"
 #include "tests/unit/ckpt_blocks.h"

@@ -1,5 +1,6 @@
-// checkpoint/shard/write_behind.h: whatever the disk's pace, and whoever is first to have made
-// what, a file has the bytes that were made, in order; after a failure no write begins any more.
+// checkpoint/shard/write_behind.h: whatever the disk's pace, and whichever thread first has made
+// its bytes, a file has the bytes that were made, in order. After a failure no write begins any
+// more.
 #include "base/arena.h"
 #include "base/fault.h"
 #include "checkpoint/shard/write_behind.h"

@@ -1,5 +1,5 @@
-// offload/blocking_call.h: what calls come to is told, one at a time, and one that does not come
-// back is told, too, in time: by who asked for it, by all who ask later, and at the end.
+// offload/blocking_call.h: results of calls are told, one at a time. A call that does not come back
+// is told, too, in time: to the caller that asked for it, to all later callers, and at the end.
 #include "base/fault.h"
 #include "offload/blocking_call.h"
 #include "offload/tilefile.h"

@@ -182,7 +182,7 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     return off_io_engine_sync.commit(state, error);
 }
 
-// Then the pipeline's thread cannot tell, and who waits for it does.
+// Then the pipeline's thread cannot tell, and the caller that waits for it does.
 static void a_stuck_engine_ends_a_pass(void **state)
 {
     (void)state;

@@ -586,7 +586,7 @@ static zero_result commit_blocked(void *state, struct base_error *error)
     return off_io_engine_sync.commit(state, error);
 }
 
-// Then the tile I/O's thread cannot tell, and who waits for it does.
+// Then the tile I/O's thread cannot tell, and the caller that waits for it does.
 static void a_stuck_engine_is_told(void **state)
 {
     (void)state;
@@ -619,7 +619,7 @@ static void give_slowly(void *user, size_t tile, void *contents)
     exchanged = true;
 }
 
-// Who stops the tile I/O gives up the memory that is just being copied from.
+// The caller that stops the tile I/O gives up the memory that is just being copied from.
 static void a_stop_waits_for_what_is_exchanged(void **state)
 {
     (void)state;
@@ -635,7 +635,8 @@ static void a_stop_waits_for_what_is_exchanged(void **state)
     assert_true(exchanged);
 }
 
-// What a read brings then is nobody's: who stops the tile I/O gives up the memory it was for.
+// What a read brings then belongs to no caller: the one that stops the tile I/O gives up the memory
+// it was for.
 static void nothing_is_exchanged_after_stop(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /**
- * gpt2_tiles.h: attention on tensor cores for bf16 and heads of GPT2_TILE elements (Dao 2023): a
- * block a tile of queries or keys, a warp 16 of them, the other side's tiles two at a time in
- * shared memory, one being copied while the other is used. What a tile's scores are is never in
- * memory. Queries' and keys' gradients have a pass each, so that every sum has one owner. Part of
- * gpt2_kernels.cu.
+ * gpt2_tiles.h: attention on tensor cores for bf16 and heads of GPT2_TILE elements (Dao 2023). A
+ * block has a tile of queries or keys, a warp 16 of them. The other side's tiles are in shared
+ * memory, two at a time: the block copies one while it uses the other. What a tile's scores are is
+ * never in memory. Queries' and keys' gradients have a pass each, so that every sum has one owner.
+ * Part of gpt2_kernels.cu.
  */
 #ifndef GPT2_CUDA_TILES_H
 #define GPT2_CUDA_TILES_H
