@@ -21,7 +21,7 @@
 
 /** Memory of a device, in bytes. */
 struct base_device_memory {
-    size_t free, total;         /**< what an alloc() could have at most, whoever has the rest */
+    size_t free, total;         /**< what an alloc() could have at most, and all there is */
     unsigned char identity[16]; /**< tells the device from all others, on whatever host, and is the
                                      same to all its users; zeros: nothing does */
 };

@@ -53,7 +53,7 @@ zero_result base_truncate(int fd, uint64_t size, const char *path, struct base_e
 /** Makes what was written to fd durable. */
 zero_result base_fsync(int fd, const char *path, struct base_error *error);
 
-/** The same, but for times and whatever else is not needed to read it. */
+/** base_fsync(), without times and what else is not needed to read the file. */
 zero_result base_fdatasync(int fd, const char *path, struct base_error *error);
 
 /**
@@ -80,7 +80,7 @@ void base_lock_holder(const char *path, char text[BASE_HOLDER_BYTES]);
  */
 zero_result base_fsync_directory(const char *path, struct base_error *error);
 
-/** The same for the directory that contains `path`; ZERO_E_IO if it is missing. */
+/** base_fsync_directory() of the directory that contains `path`; ZERO_E_IO if it is missing. */
 zero_result base_fsync_parent(const char *path, struct base_error *error);
 
 /** Writes to `out` what `path` means in the current working directory, however that changes later:
@@ -93,7 +93,8 @@ zero_result base_absolute_path(const char *path, char *out, size_t size, struct 
  * ZERO_NOT_FOUND (error is set too): no `from`, or a directory is missing. */
 zero_result base_rename(const char *from, const char *to, struct base_error *error);
 
-/** The same, unless `to` is there: ZERO_E_INVALID. ZERO_E_UNSUPPORTED: this file system can't tell.
+/** base_rename(), unless `to` is there: ZERO_E_INVALID. ZERO_E_UNSUPPORTED: this file system can't
+ * tell.
  */
 zero_result base_rename_new(const char *from, const char *to, struct base_error *error);
 

@@ -1,5 +1,5 @@
 /**
- * base/library.h: shared libraries that are loaded when somebody asks for what they do.
+ * base/library.h: shared libraries that are loaded when a caller asks for what they do.
  */
 #ifndef BASE_LIBRARY_H
 #define BASE_LIBRARY_H

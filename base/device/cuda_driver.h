@@ -54,7 +54,7 @@ struct base_cuda_driver {
  * NULL; there is none, it lacks a function, or it finds no GPU. *Local*, any thread. */
 zero_result base_cuda_driver(const struct base_cuda_driver **driver, struct base_error *error);
 
-/** The same for who has called base_cuda_driver() before: never NULL. */
+/** The driver, for callers that have called base_cuda_driver() before: never NULL. */
 const struct base_cuda_driver *base_cuda_loaded(void);
 
 /** Fails with the driver's words for `status`, which `call` has returned; `what` says what for, and

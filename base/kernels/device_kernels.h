@@ -28,7 +28,7 @@ struct eng_device_run {
     void *weight;         /**< fp32 master, or the working copy itself where there is none */
     void *moment[ENG_MAX_MOMENTS];
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
-    const double *squares; /**< of the gradient, a granule each; may be NULL where nobody looks */
+    const double *squares; /**< of the gradient, a granule each; NULL: not wanted */
     uint64_t first;        /**< element of the slice that is the run's first */
     uint32_t count;        /**< at most ENG_DEVICE_RUN */
     uint32_t group;        /**< whose scalars */
@@ -48,7 +48,7 @@ struct eng_device_update {
     const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
     uint64_t *wrong;  /**< the least of what is there and (key / ENG_DEVICE_KEYS) << 40 | element of
                          the slice, of what  is stored and not finite: UINT64_MAX if nothing was.
-                         NULL: nobody asks */
+                         NULL: not wanted */
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 
@@ -69,10 +69,10 @@ struct eng_device_sum {
     uint32_t sum_group; /**< contributions of a block, at least 1 */
     bool store;         /**< the first block that is finished is stored instead of added */
     bool last;          /**< finishes the last block */
-    double *squares;    /**< sum_squares() of the accumulator; NULL: nobody asks */
+    double *squares;    /**< sum_squares() of the accumulator; NULL: not wanted */
     uint64_t element;   /**< of the section, that is the first owned, below 2^40 */
     /** The least of what is there and number << 40 | element of each contribution's elements that
-     * are not finite: UINT64_MAX if none was. NULL: nobody asks */
+     * are not finite: UINT64_MAX if none was. NULL: not wanted */
     uint64_t *bad;
 };
 #define ENG_DEVICE_BAD_SHIFT 40
@@ -85,7 +85,8 @@ struct eng_device_addition {
     size_t count;
 };
 
-/** Of a contribution as it travels: what eng_device_sum does with what is not finite. */
+/** A search of a contribution as it travels: what eng_device_sum does with values that are not
+ * finite. */
 struct eng_device_search {
     const void *values; /**< the whole section */
     zero_dtype dtype;

@@ -56,12 +56,12 @@ struct eng_update {
     float *weight;         /**< fp32 master */
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
     zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16, also of a copy that is made later */
-    bool past_caches;      /**< work is stored past the caches, for it does not fit there and nobody
-                                reads it soon; no effect on bits */
-    bool *alarm;           /**< becomes true if a new weight, moment or work is not finite; mostly
-                                if they are large, weights and moments above ENG_ALARM or weights
-                                whose work_dtype is ZERO_F16 above ENG_ALARM_F16; and now and then
-                                without a reason. NULL: nobody asks */
+    bool past_caches; /**< work is stored past the caches: it does not fit there and is not read
+                         soon; no effect on bits */
+    bool *alarm;      /**< becomes true if a new weight, moment or work is not finite; mostly
+                           if they are large, weights and moments above ENG_ALARM or weights
+                           whose work_dtype is ZERO_F16 above ENG_ALARM_F16; and now and then
+                           without a reason. NULL: not wanted */
 };
 
 /** While weights, moments and gradients are below, no update with sane hyper-parameters overflows
@@ -126,8 +126,8 @@ struct eng_kernels {
      */
     eng_update_fn update[ENG_RULES];
 
-    /** The same bits as those of three passes, one that adds (plain fp32 additions in order), one
-     * that squares, and update[]. */
+    /** Gives the bits of three passes: one that adds (plain fp32 additions in order), one that
+     * squares, and update[]. */
     eng_update_sum_fn update_sum[ENG_RULES];
 
     /**
@@ -161,7 +161,7 @@ struct eng_kernels {
     void (*round_bf16)(uint64_t key, uint64_t first, size_t count, const float *x, uint16_t *out);
 
     /**
-     * The same to f16, denormals included: of every 64 elements number e takes word e / 16 of the
+     * Rounds to f16, denormals included. Number e of every 64 elements takes word e / 16 of the
      * block of counter 16 * (element / 64) + e mod 16, and of it the high 31 bits. Probabilities
      * are exact for 2^-31 and above, and rounded down to multiples of 2^-31 below. A NaN is 0x7e00,
      * 65536 and above infinite, and infinity counts as 65536.

@@ -109,8 +109,7 @@ static __device__ __noinline__ words rounded(unsigned dtype, uint64_t key, uint6
            0xffff;
 }
 
-/** The same, stochastically to what has 16 bits; `first` is the element of the slice that i = 0
- * is. */
+/** Rounds stochastically to 16 bits; `first` is the element of the slice that i = 0 is. */
 INLINE unsigned store_rounded(unsigned dtype, uint64_t key, uint64_t first, void *to, size_t i,
                               unsigned n, const vector x[FOUR])
 {

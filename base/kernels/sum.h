@@ -22,8 +22,8 @@ enum {
 /** Where a result is to be left. */
 enum coll_sum_to {
     COLL_SUM_CACHE,  /**< ordinary stores */
-    COLL_SUM_MEMORY, /**< past the caches: nobody here reads it soon. Visible to other processors
-                          after coll_sum_fence() */
+    COLL_SUM_MEMORY, /**< past the caches: this process does not read it soon. Visible to other
+                        processors after coll_sum_fence() */
 };
 
 /**

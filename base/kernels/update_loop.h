@@ -371,7 +371,7 @@ INLINE size_t update_some(const struct rule *rule, const struct constants *c,
     return update_pairs(rule, c, u, from, dtype, i, end, lane, peaks);
 }
 
-/** The same, with a loop for each dtype. */
+/** Updates a whole run, with a loop for each dtype. */
 INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
                            const struct eng_update *u, const struct eng_contributions *from,
                            size_t i, size_t end, double lane[ENG_SUM_LANES], struct peaks *peaks)

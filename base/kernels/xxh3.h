@@ -77,7 +77,7 @@ INLINE uint64_t xxh3_between(const uint64_t two[2], int bit)
     return two[0] >> bit | two[1] << (64 - bit);
 }
 
-/** Of the secret, from any byte on. */
+/** Eight bytes of the secret, from any byte on. */
 INLINE uint64_t xxh3_secret_at(unsigned byte)
 {
     const uint64_t *at = xxh3_secret + byte / 8;
