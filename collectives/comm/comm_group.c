@@ -159,7 +159,7 @@ zero_result coll_split(struct coll_comm *comm, int color, int key, struct coll_c
     zero_result result = coll_stop(comm);
     if (result == ZERO_OK)
         result = make_tables(comm, &split);
-    // When all ranks are here, all have left the groups that they have closed: those slots are free
+    // When all ranks are here, all have left the groups that they have closed: their slots are free
     // again.
     if (result == ZERO_OK)
         result = coll_exchange(comm, &mine, sizeof mine, split.wishes);

@@ -268,8 +268,8 @@ uint64_t coll_waited(struct coll_clock *clock);
 /** Whether this process has no other communicator: then its name tells nothing. */
 bool coll_is_alone(const struct coll_comm *comm);
 
-/** Of a first reminder where waits may last so long: `remind_ns`, or its default, but at most the
- * half. */
+/** The time of a first reminder where waits may last so long: `remind_ns`, or its default, but at
+ * most the half. */
 uint64_t coll_first_reminder(uint64_t remind_ns, uint64_t timeout_ns);
 
 /** Makes progress until the goal is reached, and says at growing intervals that it waits, and for

@@ -19,12 +19,12 @@ struct coll_signature {
     uint32_t kind;
     uint32_t dtype;
     int32_t contributors;
-    /** Of a reduce-scatter: store, or of a sum_group: last; of an all-reduce: the operation; of an
-     * all-gather: whether it is a publication. */
+    /** A reduce-scatter has store here, one with a sum_group has last, an all-reduce its operation.
+     * An all-gather has whether it is a publication. */
     uint32_t variant;
     int32_t root;    /**< of a message: the peer's number in the root */
     uint32_t number; /**< of the label */
-    /** Of a small operation, a broadcast, a message; of an all-reduce: its count. */
+    /** The bytes of a small operation, a broadcast or a message; the count of an all-reduce. */
     uint64_t bytes;
     uint64_t spans;             /**< hash of a bulk operation's spans */
     uint64_t first;             /**< of a sum_group: its first contribution; else 0 */

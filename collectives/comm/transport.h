@@ -80,7 +80,7 @@ struct coll_transport {
      * succeeded on all; peer_bytes is known. */
     zero_result (*arena_share)(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error);
-    /** Of a shared arena: fills in the page tables of base and view, and peers. Every rank calls it
+    /** Fills in the page tables of a shared arena's base and view, and peers. Every rank calls it
      * after arena_share has succeeded on all. */
     zero_result (*arena_populate)(struct coll_comm *comm, struct coll_arena *arena,
                                   struct base_error *error);
@@ -95,7 +95,7 @@ struct coll_transport {
     /** Works on the oldest requests and retires (coll_retire) those that are complete. ZERO_AGAIN:
      * nothing was moved. Negative: coll_fail() was called. */
     zero_result (*progress)(struct coll_comm *comm);
-    /** Whether nobody reads the source of a complete request any more. */
+    /** Whether no rank reads the source of a complete request any more. */
     bool (*drained)(const struct coll_comm *comm, const struct coll_request *request);
 
     /** Whether the goal waits for `rank`. */
@@ -105,7 +105,8 @@ struct coll_transport {
     void (*last_call)(const struct coll_comm *comm, int rank, char *text, size_t size);
     /** A rank of the root that has died, or -1. NULL: no rank dies alone, and both are. */
     int (*dead_peer)(const struct coll_comm *root);
-    /** The same from what can be seen without a system call: a rank that dies may not be seen yet.
+    /** dead_peer() from what can be seen without a system call: a rank that dies may not be seen
+     * yet.
      */
     int (*dead_in_sight)(const struct coll_comm *root);
 

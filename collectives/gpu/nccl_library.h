@@ -42,7 +42,7 @@ struct nccl_library {
  * none, it is too old, or it lacks a function. *Local*, any thread. */
 zero_result nccl_library(const struct nccl_library **library, struct base_error *error);
 
-/** The same for who has called nccl_library() before: never NULL. */
+/** The library, for callers that have called nccl_library() before: never NULL. */
 const struct nccl_library *nccl_loaded(void);
 
 #endif

@@ -44,8 +44,8 @@ struct boot_master {
 zero_result boot_find_master(struct boot_master *master, char *const *environment,
                              struct base_error *error);
 
-/** The same where ranks may do without: ZERO_OK with address "" if no variable says where rank 0
- * is. ZERO_E_INVALID: one does, but it is malformed, or there is no port. *Local.* */
+/** boot_find_master() where ranks may do without: ZERO_OK with address "" if no variable says where
+ * rank 0 is. ZERO_E_INVALID: one does, but it is malformed, or there is no port. *Local.* */
 zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
                                  struct base_error *error);
 

@@ -136,7 +136,8 @@ void boot_close(struct boot_link *link);
 zero_result boot_exchange_fds(struct boot_link *link, const int *mine, int count, int *all,
                               uint64_t deadline_ns, struct base_error *error);
 
-/** The same with `bytes` bytes (0 .. BOOT_BYTES_MAX): all has world * bytes, in rank order. */
+/** boot_exchange_fds() of `bytes` bytes (0 .. BOOT_BYTES_MAX) instead of descriptors: all has world
+ * * bytes, in rank order. */
 zero_result boot_exchange_bytes(struct boot_link *link, const void *mine, size_t bytes, void *all,
                                 uint64_t deadline_ns, struct base_error *error);
 

@@ -141,7 +141,7 @@ static ssize_t send_most(const struct net_peer *peer, size_t most)
     return sendmsg(peer->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/** The same until it is not interrupted: -1 and errno. */
+/** Sends until it is not interrupted: -1 and errno. */
 static ssize_t send_some(const struct net_peer *peer)
 {
     const size_t all = peer->out_end - peer->out_begin + peer->out_tail_bytes;

@@ -92,7 +92,7 @@ static zero_result swap_memory(struct coll_comm *comm, int memory, size_t touche
 
 /* ------------------------------------------------------------------ life */
 
-/** Of a rank's block and the room behind it. */
+/** Bytes of a rank's block and the room behind it. */
 static size_t blocks_bytes(const struct coll_comm *root)
 {
     return (1 + COLL_GROUPS_MAX) * coll_host_group_slot_bytes(root);

@@ -134,7 +134,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     return zero_fail(error, result, "%s", failure.message);
 }
 
-/** The same with ranks that are yet to be met. */
+/** Starts with ranks that are yet to be met. */
 static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *config,
                               struct base_error *error)
 {
