@@ -322,7 +322,7 @@ static zero_result decide(zero_ctx *z)
         r = eng_compare_model(z, &error);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
-    // The same functions whether the world is there or only planned.
+    // A world that is there and one that is only planned take these functions.
     r = make_layout(z, &error);
     if (!r)
         r = eng_updater_decide(z, &error);

@@ -268,7 +268,7 @@ static zero_result find_element(const struct comparison *c, const struct eng_sli
     return ZERO_OK;
 }
 
-/** The same of a slice. */
+/** Finds a difference in a slice. */
 static zero_result find_in_slice(const struct comparison *c, const struct eng_slice *slice)
 {
     const struct sample sample = sample_of(c->z, slice);

@@ -141,7 +141,7 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
         r = compare_part(z, part, hash, "what zero_param_write is to write");
     if (r)
         return r;
-    // The same on all ranks, which have the same values.
+    // All ranks decide alike, for they have equal values.
     if (eng_values_fit(z, z->model.params[part->slice->param].dtype, part->slice, part->first,
                        part->count, values, "zero_param_write", &error))
         return eng_fail_from(z, &error);

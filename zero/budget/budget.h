@@ -30,8 +30,8 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
  * together. */
 zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
                              struct base_error *error);
-/** The same for another configuration of this job, of the same world, which is the context's
- * meanwhile: what each rank needs, to be freed with eng_plan_free() also after a failure. */
+/** The plan for another configuration of this job and this world, which is the context's meanwhile:
+ * what each rank needs, to be freed with eng_plan_free() also after a failure. */
 zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
                                   struct eng_plan *plan, struct base_error *error);
 
@@ -44,7 +44,7 @@ zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
                            struct base_error *error);
 /** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
-/** The same of what a checkpoint takes while it is loaded. *Local.* */
+/** eng_fit_more() for what a checkpoint takes while it is loaded. *Local.* */
 zero_result eng_fit_load(const zero_ctx *z, struct base_error *error);
 /** Fills z->plan.fit and .gpu_fit by what this process finds; waits for nobody. What deciding who
  * updates takes is left out of a plan that would not fit with it: it is not done then.

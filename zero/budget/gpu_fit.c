@@ -106,7 +106,7 @@ static uint64_t needed_by(zero_ctx *z, found_by_all all, bool device)
     return needed_with(z, all, &config);
 }
 
-/** The same, of the one who takes less. */
+/** The bytes needed with the updater that takes less. */
 static uint64_t needed_offloaded(zero_ctx *z, found_by_all all)
 {
     const uint64_t host = needed_by(z, all, false), device = needed_by(z, all, true);

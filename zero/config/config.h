@@ -159,8 +159,8 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
 zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error);
 
-/** Of a rank whose program gives rank and world: how many ranks are on this host is still the
- * launcher's word, if it counts the same ranks, or has started none elsewhere. *Local.* */
+/** Asks the launcher how many ranks are on this host, where the program gives rank and world. The
+ * answer counts if the launcher counts the same ranks, or has started none elsewhere. *Local.* */
 void eng_config_ask_launcher(struct eng_config *config);
 
 /** Sets how many ranks are on this host, and the transport that follows from it where none was

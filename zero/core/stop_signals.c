@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/** The same signal within this time of the first one is the same request: a launcher passes on what
- * the batch system has sent to all processes, its ranks among them. */
+/** A signal that comes again within this time is no new request: a launcher passes on what the
+ * batch system has sent to all processes, its ranks among them. */
 #define ECHO_NS UINT64_C(500000000)
 
 /** What listens, changed under the mutex. */

@@ -215,7 +215,7 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
     return device_copy(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
 }
 
-/** The same of updates. */
+/** device_bad_clear() for updates. */
 static zero_result clear_wrong(const zero_ctx *z, struct base_error *error)
 {
     uint64_t *none = device_blamed(z, 0);

@@ -64,7 +64,7 @@ static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *placemen
     return device_runs_count(&z->layout, placement, cut) * sizeof(struct eng_device_run);
 }
 
-/** Of a device. */
+/** Bytes of a device's memory. */
 static size_t memory_bytes(const zero_ctx *z, const struct eng_placement *placement,
                            const struct eng_tiles *cut)
 {

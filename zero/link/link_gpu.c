@@ -61,7 +61,7 @@ static bool gpu_close_peers(zero_ctx *z)
     return ended;
 }
 
-/** Of the transport, whose failure is the host's. */
+/** Tells a failure of the transport, which is the host's, too. */
 static zero_result told(const zero_ctx *z, zero_result result, struct base_error *error)
 {
     if (!result)

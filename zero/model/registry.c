@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of a tensor and of a model: bytes of all arrays together stay far below 2^64.
+// The most elements of a tensor and of a model: the bytes of all arrays together stay far below
+// 2^64.
 #define MAX_ELEMENTS (UINT64_MAX >> 8)
 
 /** Makes room for one more element; *items keeps its contents. */

@@ -65,7 +65,7 @@ struct eng_need {
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
 
-/** The same number of all ranks. */
+/** One number of all ranks. */
 struct eng_spread {
     size_t mine, least, most, sum;
     int largest; /**< the first rank with the most */

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/** Of the schema that zero(7) describes; a number is added where fields change their meaning. */
+/** The version of the schema that zero(7) describes; it grows where fields change their meaning. */
 enum { SCHEMA_VERSION = 1 };
 
 /** null: none. */
@@ -24,7 +24,7 @@ static json_t *with(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
-/** The same of an array. */
+/** with() for an array. */
 static json_t *with_next(json_t *array, json_t *value)
 {
     if (json_array_append_new(array, value) == 0)

@@ -77,7 +77,7 @@ static int choose_slot(const zero_ctx *z, zero_unit unit, bool raw)
                            : z->units[unit].sum_slot;
 }
 
-/** The same, what it held before gone from it. */
+/** Chooses a slot and makes sure that what it held before is gone from it. */
 static zero_result take_slot(zero_ctx *z, zero_unit unit, bool raw, int *taken)
 {
     *taken = choose_slot(z, unit, raw);
@@ -185,7 +185,7 @@ static size_t square_tile(void *user, size_t first, size_t count,
     return add_squares(io->z, count, &contributions, true);
 }
 
-/** The same, and what may be updated by now is. */
+/** Adds a tile's squares, and updates what may be updated by now. */
 static void update_tile(void *user, size_t first, size_t count, const void *tile)
 {
     sum_tile(user, first, count, tile);

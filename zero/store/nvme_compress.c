@@ -11,8 +11,8 @@
 /** Updates of a trial: one prepares and two count, without and with. */
 enum { PREPARES = 1, WITHOUT = 3, PREPARES_WITH = 4, WITH = 6 };
 
-/** Of an update without: with less waiting there is nothing to gain; and of its time what one with
- * must take at most. */
+/** Shares of the time of an update without compression: the least that it waits if there is
+ * something to gain, and the most that an update with compression may take. */
 static const double least_waited = 0.1, most_with = 0.98;
 
 struct eng_compression eng_compression_begin(const struct eng_config *config)

@@ -237,7 +237,7 @@ zero_result eng_tier_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_
 {
     struct eng_tier *tier = z->tier;
     const struct eng_visit resident = {visit_resident, access, visit, user};
-    // Of what is frozen there are weights only, which are in memory unless they are staged.
+    // Frozen sections have weights only, which are in memory unless they are staged.
     if (frozen && access == ENG_LOOK && !z->config.params_nvme)
         return eng_walk_resident(z, frozen, &resident, error);
     struct walk walk = {.visit = visit, .user = user, .access = access};

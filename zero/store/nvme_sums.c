@@ -43,7 +43,7 @@ static size_t most_strips(const zero_ctx *z, const struct eng_strips *strips)
     return most;
 }
 
-/** Of the tables beside those of the file. */
+/** Bytes of the tables beside those of the file. */
 static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement,
                           const struct eng_strips *strips)
 {

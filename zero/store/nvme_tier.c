@@ -80,7 +80,8 @@ static zero_result check_room(const struct eng_config *config, const struct eng_
                      config->tile_bytes);
 }
 
-/** Of the state: its file, and what it is moved through, where so much is beside it. */
+/** What the state needs: its file, and the memory that it moves through, where so much is beside
+ * it. */
 static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t beside,
                         struct eng_tier_needs *needs)
 {
@@ -164,7 +165,7 @@ static uint64_t identify(const zero_ctx *z, uint64_t seed)
     return base_hash64(config->name, strlen(config->name), hash);
 }
 
-/** Of a rank's file; the job's hash is in its name. */
+/** The path of a rank's file; the job's hash is in its name. */
 static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
 {
     snprintf(path, ENG_TIER_PATH, "%s/zero-%016" PRIx64 "-rank-%d.slots", z->config.nvme_dir,

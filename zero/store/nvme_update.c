@@ -85,8 +85,8 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
     return due;
 }
 
-/** The same of a group, whose first tile it is: a tile that a save has still to read is not given
- * back before it has, and what comes behind it waits, too. */
+/** When a group's first tile is due. A tile that a save has still to read is not given back before
+ * the save has read it, and what comes behind it waits, too. */
 static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_run group)
 {
     uint64_t due = 0;
@@ -295,7 +295,7 @@ zero_result eng_tier_update_end(zero_ctx *z, zero_result r)
     struct base_error error = {0};
     if (!z->update.begun) // it has failed, and is ended
         return r;
-    // Of a group all tiles are gone through: those behind the last that trains may share its
+    // The loop goes through all tiles of a group: those behind the last that trains may share its
     // strips.
     while (!r && tier->updated < tier->chosen)
         if (update_next_tile(z, &error))
