@@ -29,7 +29,7 @@ struct base_device_memory {
 /** A device's operations; every function is there. Errors: ZERO_E_NOMEM, ZERO_E_DEVICE; messages
  * name the call that failed, and why. */
 struct base_device {
-    size_t size;      /**< sizeof(struct base_device) of the one who filled it */
+    size_t size;      /**< sizeof(struct base_device) of the code that filled it */
     const char *name; /**< "cpu", "cuda" */
     bool synchronous; /**< work is done when the call that gives it returns */
 

@@ -208,7 +208,7 @@ struct eng_device_digest {
 };
 
 struct eng_device_kernels {
-    size_t size; /**< sizeof(struct eng_device_kernels) of the one who filled it */
+    size_t size; /**< sizeof(struct eng_device_kernels) of the code that filled it */
     const char *name;
 
     /** Gets ready on the device entered; *state NULL on error. Also ZERO_E_UNSUPPORTED: they cannot

@@ -58,10 +58,10 @@ struct eng_update {
     zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16, also of a copy that is made later */
     bool past_caches; /**< work is stored past the caches: it does not fit there and is not read
                          soon; no effect on bits */
-    bool *alarm;      /**< becomes true if a new weight, moment or work is not finite; mostly
-                           if they are large, weights and moments above ENG_ALARM or weights
-                           whose work_dtype is ZERO_F16 above ENG_ALARM_F16; and now and then
-                           without a reason. NULL: not wanted */
+    bool *alarm;      /**< becomes true if a new weight, moment or work is not finite. Mostly
+                           true if they are large: weights and moments above ENG_ALARM, or
+                           weights whose work_dtype is ZERO_F16 above ENG_ALARM_F16. Now and then
+                           true without a reason. NULL: not wanted */
 };
 
 /** While weights, moments and gradients are below, no update with sane hyper-parameters overflows

@@ -37,7 +37,7 @@ enum coll_presence {
 };
 
 struct coll_transport {
-    size_t size; /**< sizeof(struct coll_transport) of the one who filled it */
+    size_t size; /**< sizeof(struct coll_transport) of the code that filled it */
     const char *name;
 
     /** Bytes of control memory of a rank among `world`. */
