@@ -138,9 +138,9 @@ struct off_io_use {
 const struct off_io_use *off_io_use(const struct off_io *io);
 
 /**
- * The same, and waits until one is, until `deadline_ns` of base_clock_ns(), or for an
- * off_io_wake(): ZERO_AGAIN then, or if nothing is under way. A wake may be told
- * late while the kernel begins nothing.
+ * Takes a request that is done. Waits for one until `deadline_ns` of base_clock_ns(), or an
+ * off_io_wake(). ZERO_AGAIN: none is done by then, or nothing is under way. A wake may be told late
+ * while the kernel begins nothing.
  */
 zero_result off_io_wait(struct off_io *io, uint64_t deadline_ns, struct off_request **done);
 

@@ -84,9 +84,10 @@ zero_result ckpt_encode(struct ckpt_block_codec *codec, struct ckpt_block_code c
                         uint32_t plane_bytes[CKPT_MAX_PLANES], struct base_error *error);
 
 /**
- * The same in two calls, for who has to know the lengths before there is an `out`: one for each of
- * them, with the same codec and nothing else in between. The elements are read until the second one
- * has returned; `out` has ckpt_stored_bytes() bytes of room. After an error there is no second one.
+ * ckpt_encode() in two calls, for a caller that has to know the lengths before there is an `out`:
+ * one for each of them, with the same codec and nothing else in between. The elements are read
+ * until the second one has returned; `out` has ckpt_stored_bytes() bytes of room. After an error
+ * there is no second one.
  */
 zero_result ckpt_encode_begin(struct ckpt_block_codec *codec, struct ckpt_block_code code,
                               const void *elements, size_t count,

@@ -87,7 +87,7 @@ zero_result ckpt_remove(const struct ckpt_directory *directory, const char *path
 zero_result ckpt_is_removed(const struct ckpt_store *store, const char *path, bool *removed,
                             struct base_error *error);
 
-/** Removes what no job will ever finish, and what is in the pool for nobody. The directory is
+/** Removes what no job will ever finish, and what in the pool belongs to no job. The directory is
  * durable. */
 zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *error);
 
@@ -95,7 +95,7 @@ zero_result ckpt_clean(struct ckpt_directory *directory, struct base_error *erro
 zero_result ckpt_has_manifest(const struct ckpt_store *store, const char *path, bool *has,
                               struct base_error *error);
 
-/** The same of a file of any name in a directory. */
+/** ckpt_has_manifest() of a file of any name in a directory. */
 zero_result ckpt_has_file(const struct ckpt_store *store, const char *path, const char *name,
                           bool *has, struct base_error *error);
 

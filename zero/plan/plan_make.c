@@ -198,7 +198,7 @@ void eng_plan_moves(const struct eng_plan *plan, uint64_t *read, uint64_t *writt
     }
 }
 
-/** Of what goes on side by side. */
+/** Finds which of the things that go on side by side takes longest. */
 static void find_limit(struct eng_expectation *expected)
 {
     const double seconds[ENG_LIMITS] = {

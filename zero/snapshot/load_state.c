@@ -646,7 +646,7 @@ static zero_result recover_patiently(zero_ctx *z, struct load *job)
     return r;
 }
 
-/** The same; *done: it did, or nothing else is to be tried. */
+/** Recovers; *done: it has, or nothing else is to be tried. */
 static zero_result recover(zero_ctx *z, struct load *job, bool *done)
 {
     zero_result r = recover_patiently(z, job);
