@@ -4,11 +4,11 @@
 # A fenced block whose first word is `sh` holds commands. They run in the order of the page, in one
 # scratch folder that looks like a checkout with its build in build/. What follows `sh` changes that:
 #
-#     sh                    runs here
-#     sh fails=75           runs here, and its last command ends with this status
-#     sh needs=WORD         runs here, where that command is there
-#     sh by=TEST            the test of that name runs it
-#     sh elsewhere          on a cluster: nothing runs it
+#     sh                    runs here.
+#     sh fails=75           runs here, and its last command ends with this status.
+#     sh needs=WORD         runs here, where that command is there.
+#     sh by=TEST            the test of that name runs it.
+#     sh elsewhere          on a cluster: nothing runs it.
 #
 # A block `text` right behind one that runs has lines of its output, in their order; three dots in a
 # line stand for anything.

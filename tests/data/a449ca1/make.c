@@ -1,11 +1,11 @@
 // make.c: made the files beside it, with the library of commit a449ca1 (make.sh, README.md). Ranks
 // of zero-run:
 //
-//     make KIND whole                 trains in memory
-//     make KIND first DIRECTORY       state in files; saves and exports, trains on, and is killed
-//     make KIND recovered DIRECTORY   comes back at the recovery point, trains on, and is killed
-//     make KIND loaded CHECKPOINT     loads, trains on
-//     make KIND imported FILE         begins with imported weights
+//     make KIND whole                 trains in memory.
+//     make KIND first DIRECTORY       state in files; saves and exports, trains on, and is killed.
+//     make KIND recovered DIRECTORY   comes back at the recovery point, trains on, and is killed.
+//     make KIND loaded CHECKPOINT     loads, trains on.
+//     make KIND imported FILE         begins with imported weights.
 //
 // Rank 0 prints a line "KIND WHAT STEP FINGERPRINT" of each moment that is compared.
 #include "job.h"
