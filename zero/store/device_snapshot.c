@@ -4,6 +4,7 @@
 #include "checkpoint/saver.h"
 #include "zero/core/context.h"
 #include "zero/exec/device_parts.h"
+#include "zero/store/host_snapshot.h"
 
 #include <string.h>
 

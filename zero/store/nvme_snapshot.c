@@ -4,6 +4,7 @@
 // slow as it could be, and the second update waits for it.
 
 #include "zero/model/ranges.h"
+#include "zero/store/host_snapshot.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/arena.h"

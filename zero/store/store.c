@@ -9,6 +9,7 @@
 #include "zero/plan/plan.h"
 #include "zero/store/device_snapshot.h"
 #include "zero/store/host_memory.h"
+#include "zero/store/host_snapshot.h"
 #include "zero/store/host_visit.h"
 #include "zero/store/resident_walk.h"
 
@@ -162,64 +163,6 @@ static zero_result take_no_point(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
-static size_t no_snapshot_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
-{
-    (void)z, (void)needs;
-    return 0;
-}
-
-static zero_result no_snapshot(const zero_ctx *z, const struct eng_sources *sources,
-                               struct eng_snapshot **snapshot, struct base_error *error)
-{
-    (void)z, (void)sources, (void)error;
-    *snapshot = NULL;
-    return ZERO_OK;
-}
-
-void eng_no_snapshot_leave(const zero_ctx *z, struct eng_snapshot *snapshot)
-{
-    (void)z, (void)snapshot;
-}
-
-zero_result eng_no_snapshot_room(const zero_ctx *z, struct eng_snapshot *snapshot, void *room,
-                                 size_t bytes, struct base_error *error)
-{
-    (void)z, (void)snapshot, (void)room, (void)bytes, (void)error;
-    return ZERO_OK;
-}
-
-static zero_result no_begin(zero_ctx *z, struct eng_snapshot *snapshot, struct base_error *error)
-{
-    (void)z, (void)snapshot, (void)error;
-    return ZERO_OK;
-}
-
-zero_result eng_no_snapshot_open(const zero_ctx *z, struct eng_snapshot *snapshot,
-                                 struct base_error *error)
-{
-    (void)z, (void)snapshot, (void)error;
-    return ZERO_OK;
-}
-
-size_t eng_no_blocks_before(const zero_ctx *z, const struct eng_snapshot *snapshot, size_t tile)
-{
-    (void)z, (void)snapshot, (void)tile;
-    return 0;
-}
-
-/** The saver reads state of the host where it is, and copies what is about to change. */
-static const struct eng_snapshot_ops host_snapshot = {
-    .size = sizeof(struct eng_snapshot_ops),
-    .bytes = no_snapshot_bytes,
-    .make = no_snapshot,
-    .open = eng_no_snapshot_open,
-    .free = eng_no_snapshot_leave,
-    .take_room = eng_no_snapshot_room,
-    .leave_room = eng_no_snapshot_leave,
-    .begin = no_begin,
-    .blocks_before = eng_no_blocks_before,
-};
-
 /* ------------------------------------------------------------------ the tables */
 
 static const struct eng_file_ops no_files = {
@@ -282,7 +225,7 @@ static const struct eng_store host = {
     .staging = &no_staging,
     .sums = &sums_in_memory,
     .records = &no_records,
-    .snapshot = &host_snapshot,
+    .snapshot = &eng_host_snapshot,
 };
 
 static const struct eng_store device = {

@@ -312,13 +312,4 @@ extern const struct eng_store eng_store_nvme;
 /** Chooses the store that the configuration asks for. */
 void eng_store_choose(zero_ctx *z);
 
-/* ------------------------------------------------------------------ entries that do nothing */
-
-zero_result eng_no_snapshot_open(const zero_ctx *z, struct eng_snapshot *snapshot,
-                                 struct base_error *error);
-zero_result eng_no_snapshot_room(const zero_ctx *z, struct eng_snapshot *snapshot, void *room,
-                                 size_t bytes, struct base_error *error);
-void eng_no_snapshot_leave(const zero_ctx *z, struct eng_snapshot *snapshot);
-size_t eng_no_blocks_before(const zero_ctx *z, const struct eng_snapshot *snapshot, size_t tile);
-
 #endif
