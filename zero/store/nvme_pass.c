@@ -8,6 +8,13 @@
 
 #include <string.h>
 
+void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
+{
+    const struct eng_tier *tier = z->tier;
+    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
+    return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
+}
+
 /** Whether a section's weights, or its working copy where it has no others, are in memory in any
  * case. */
 static bool weights_at_home(const zero_ctx *z, size_t section)

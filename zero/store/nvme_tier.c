@@ -337,15 +337,6 @@ void eng_tier_count(const zero_ctx *z, zero_statistics *stats)
     stats->io_repeated += repeated(&params) + repeated(&sums);
 }
 
-/* ------------------------------------------------------------------ where state is */
-
-void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
-{
-    const struct eng_tier *tier = z->tier;
-    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
-    return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
-}
-
 /* ------------------------------------------------------------------ life */
 
 static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_error *error)

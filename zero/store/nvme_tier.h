@@ -1,19 +1,20 @@
 /**
  * zero/store/nvme_tier.h: a rank's state in a file, tile by tile in memory only while it is used.
  *
+ *   nvme_store.c     the table of the store.
+ *   nvme_tier.c      opening and closing: memory, the file, and what ranks tell each other of it.
+ *   nvme_pass.c      tiles one after the other: to look, to change; where a tile is meanwhile.
+ *   nvme_update.c    tiles one after the other: to update.
  *   tile_order.c     in which order a fused step updates tiles.
- *   nvme_tier.c      opening and closing, and where state is while it is in memory.
  *   nvme_codec.c     how tiles are made smaller.
  *   nvme_compress.c  whether they are made smaller.
- *   nvme_pass.c      tiles one after the other: to look, to change.
- *   nvme_update.c    tiles one after the other: to update.
  *   nvme_io_use.c    which I/O engine moves tiles, and why.
- *   stale_files.c    files that this job takes nothing from.
- *   nvme_record.c    recovery points: what a finished step leaves, and how a job comes back at it.
- *   nvme_snapshot.c  for checkpoints: what was recorded, read behind the next steps, and what those
- *                    wait for.
+ *   nvme_record.c    records: what a finished step leaves, and how a job comes back at it.
+ *   nvme_point.c     the recovery point of the job before, until this job gives it up.
+ *   nvme_snapshot.c  for checkpoints: what was recorded, read behind the next steps.
  *   nvme_params.c    working copies, in a file of their own.
  *   nvme_sums.c      gradient sums, in a file of their own.
+ *   stale_files.c    files that this job takes nothing from.
  *
  * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
  * masters) is used there. Tiles have a copy of it, made when a tile is given back changed: so all
@@ -192,10 +193,11 @@ zero_result eng_tier_update_fused(zero_ctx *z);
 zero_result eng_tier_record(zero_ctx *z);
 zero_result eng_tier_record_beginning(zero_ctx *z);
 size_t eng_tier_record_room(const zero_ctx *z);
+zero_result eng_tier_take_point(zero_ctx *z, struct base_error *error);
+/* ---- nvme_point.c */
 bool eng_tier_recoverable(const zero_ctx *z, uint64_t *step);
 void eng_tier_pass_over(zero_ctx *z);
 const char *eng_tier_broken(const zero_ctx *z);
 struct eng_point eng_tier_point(const zero_ctx *z);
-zero_result eng_tier_take_point(zero_ctx *z, struct base_error *error);
 
 #endif
