@@ -184,7 +184,7 @@ void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
         disk->opened = true;
         disk->direct_unit = off_tilefile_file(z->tier->tilefile)->direct_unit;
     }
-    if (!z->config.nvme || statvfs(z->config.nvme_dir, &status) != 0)
+    if (statvfs(z->config.nvme_dir, &status) != 0)
         return;
     disk->known = true;
     disk->found = (uint64_t)status.f_bavail * status.f_frsize;
@@ -256,8 +256,6 @@ static zero_result probe_disk(const zero_ctx *z, uint64_t lock_limit, struct off
 zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
 {
     struct off_disk_probe probe;
-    if (!z->config.nvme)
-        return ZERO_OK;
     disk->lock_limit = off_lock_limit();
     zero_result r = probe_disk(z, disk->lock_limit, &probe, error);
     if (!r)
@@ -394,8 +392,6 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
 zero_result eng_tier_open(zero_ctx *z)
 {
     struct base_error error = {0};
-    if (!z->config.nvme)
-        return ZERO_OK;
     struct eng_tier *tier = base_calloc(1, sizeof *tier);
     z->tier = tier;
     if (!tier)
