@@ -1,5 +1,5 @@
-// Which store a context has, and the stores whose state is in memory: the host's, the GPU's, or the
-// host's from where it passes through the GPU.
+// Which store a context has, and the stores whose state is in memory: the host's, or the GPU's, or
+// the host's from where it passes through the GPU.
 
 #include "zero/store/store.h"
 
@@ -253,37 +253,10 @@ static const struct eng_store device = {
     .snapshot = &eng_device_snapshot,
 };
 
-static const struct eng_store through = {
-    .size = sizeof(struct eng_store),
-    .name = "through",
-    .walks_fail = true,
-    .fuses_reductions = true,
-    .needs = memory_needs,
-    .leave_device = eng_bounce_free,
-    .home = home_device,
-    .field = field_device,
-    .walk = walk_device,
-    .visit = visit_device,
-    .fuse = no_notice,
-    .update_fused = no_work,
-    .tiles = no_tiles,
-    .keep = keep_nothing,
-    .update_begin = device_update_begin,
-    .update_section = device_update_section,
-    .update_end = device_update_end,
-    .files = &no_files,
-    .staging = &no_staging,
-    .sums = &sums_in_memory,
-    .records = &no_records,
-    .snapshot = &eng_device_snapshot,
-};
-
 /* ------------------------------------------------------------------ the choice */
 
 void eng_store_choose(zero_ctx *z)
 {
-    z->store = z->config.nvme       ? &eng_store_nvme
-               : z->config.streamed ? &through
-               : z->config.resident ? &device
-                                    : &host;
+    const bool on_device = z->config.resident || z->config.streamed;
+    z->store = z->config.nvme ? &eng_store_nvme : on_device ? &device : &host;
 }

@@ -9,11 +9,11 @@
  *     name      weights and moments are     the update reads and writes them
  *     host      in memory of the host       there.
  *     device    in memory of the GPU        there.
- *     through   in memory of the host       on the GPU: they pass through it, tile by tile.
+ *               or of the host              on the GPU: they pass through it, tile by tile.
  *     nvme      in a file, tile by tile     in memory of the host, or passing through the GPU.
  *
  * With `nvme` working copies and sums may be in files of their own, too (offload_params,
- * offload_grads); with `device` and `through` they are in memory of the GPU. So the host sees state
+ * offload_grads); with `device` they are in memory of the GPU. So the host sees state
  * by walks and visits only: part by part, each in memory while it is visited.
  *
  * Every entry is *local* unless it says otherwise: it exchanges nothing with other ranks. Entries
