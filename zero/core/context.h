@@ -174,7 +174,7 @@ struct eng_stop {
 /** What zero_save_poll() tells, from any thread. */
 struct eng_save_status {
     _Atomic uint64_t changes; /**< odd while what is told of a save becomes that of the next one */
-    _Atomic int phase;        /**< see snapshot/save_state.c */
+    _Atomic int phase;        /**< enum eng_save_phase */
     _Atomic uint64_t step, began_ns, ended_ns, blocked_ns;
     _Atomic uint64_t done_bytes, state_bytes, file_bytes;
     _Atomic uint64_t fingerprint[2];

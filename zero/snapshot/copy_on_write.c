@@ -5,13 +5,6 @@
 
 #include "base/clock.h"
 
-uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns)
-{
-    const uint64_t ns = base_clock_ns() - began_ns;
-    atomic_fetch_add_explicit(&z->saving.status.blocked_ns, ns, memory_order_relaxed);
-    return ns;
-}
-
 static void hold(zero_ctx *z)
 {
     if (z->store->records->kept || eng_save_phase(z) != SAVE_WRITING)

@@ -1,5 +1,5 @@
 /**
- * zero/snapshot/run_identity.h: which runs a context belongs to: see runs.c.
+ * zero/snapshot/run_identity.h: which runs a context belongs to: see run_identity.c.
  */
 #ifndef ZERO_SNAPSHOT_RUN_IDENTITY_H
 #define ZERO_SNAPSHOT_RUN_IDENTITY_H

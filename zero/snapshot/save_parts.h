@@ -1,6 +1,6 @@
 /**
- * zero/snapshot/save_parts.h: what save_state.c and copy_on_write.c know of a context's saves, and
- * no other file does.
+ * zero/snapshot/save_parts.h: what the files save_*.c, copy_on_write.c and sources.c know of a
+ * context's saves, and no other file.
  */
 #ifndef ZERO_SNAPSHOT_SAVE_PARTS_H
 #define ZERO_SNAPSHOT_SAVE_PARTS_H
@@ -48,6 +48,27 @@ static inline enum eng_save_phase eng_save_phase(const zero_ctx *z)
     return (enum eng_save_phase)atomic_load_explicit(&z->saving.status.phase, memory_order_acquire);
 }
 
+/** Whether files are still written, or rank 0 still commits. */
+static inline bool eng_save_under_way(const zero_ctx *z)
+{
+    const enum eng_save_phase phase = eng_save_phase(z);
+    return phase == SAVE_WRITING || phase == SAVE_COMMITTING;
+}
+
+/* ---- save_memory.c */
+
+/** All ranks get what a save with this level and room for copies needs, or none does. Collective.
+ * ZERO_E_NOMEM, ZERO_E_DEVICE; ZERO_E_LIMIT, ZERO_E_UNSUPPORTED: as zero_commit(). */
+zero_result eng_save_prepare(zero_ctx *z, int level, size_t room_bytes);
+/** Gives up a save that is under way, and frees what all saves use. */
+void eng_save_release(zero_ctx *z);
+
+/* ---- save_status.c */
+
+/** The save enters a phase: from now on zero_save_poll() tells of it. */
+void eng_save_enter(zero_ctx *z, enum eng_save_phase phase);
+/** A save of the current step has begun, in a call that began then. */
+void eng_save_tell_begun(zero_ctx *z, uint64_t began_ns);
 /** The program was held up by a save since then; for how many ns. */
 uint64_t eng_save_count_blocked(zero_ctx *z, uint64_t began_ns);
 

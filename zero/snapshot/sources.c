@@ -1,7 +1,7 @@
+// Where the state is, for the thread that writes it.
+
 #include "zero/core/addresses.h"
 #include "zero/model/ranges.h"
-#include "zero/snapshot/save_parts.h"
-#include "zero/snapshot/save_state.h"
 #include "zero/snapshot/snapshot.h"
 
 #include "base/arena.h"
@@ -84,18 +84,4 @@ void eng_sources_free(struct eng_sources *sources)
     base_free(sources->list);
     base_free(sources->slice);
     *sources = (struct eng_sources){0};
-}
-
-size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs)
-{
-    const struct ckpt_saver_load load = eng_save_load(z, rank);
-    const struct eng_save *save = z->saving.save;
-    const size_t params = z->model.param_count, world = (size_t)z->config.world;
-    const size_t room = z->store->records->kept ? 0 : save ? save->room_bytes : ENG_SAVE_ROOM;
-    const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + z->store->snapshot->bytes(z, needs) +
-           world * sizeof(struct eng_shard_report) +
-           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
-           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
-           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
 }
