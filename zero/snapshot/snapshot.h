@@ -1,23 +1,23 @@
 /**
  * zero/snapshot/snapshot.h: what decides the future of a run, and how it gets to files and back.
  *
- *   save_state.c         zero_save(): arguments, the directory, and when all ranks begin
- *   save_memory.c        what saves use: memory, the store's snapshot, the saver thread
- *   save_phases.c        how far each rank is: what ranks tell each other
- *   save_status.c        zero_save_poll()
- *   copy_on_write.c      what changes of the state wait for, of a save under way
- *   sources.c            where the state is, for the thread that writes it
- *   describe.c           the manifest of a model and a moment
- *   fingerprint.c        hashes of the state
- *   shared_directory.c   whether all ranks see the directory of a save
- *   load_state.c         zero_load(): agreeing, reading, installing
- *   load_tensors.c       reading what this rank holds
- *   resume_run.c         zero_resume(): a recovery point, or which checkpoint
- *   compatibility.c      whether a checkpoint is one of this model and configuration
- *   attachments.c        the program's own bytes
- *   recovery_point.c     what a recovery point has beside tiles
- *   train_progress.c     counters and scalars between two steps
- *   run_identity.c       whose checkpoints this context saves, and beside whose
+ *   save_state.c         zero_save(): arguments, the directory, and when all ranks begin.
+ *   save_memory.c        what saves use: memory, the store's snapshot, the saver thread.
+ *   save_phases.c        how far each rank is: what ranks tell each other.
+ *   save_status.c        zero_save_poll().
+ *   copy_on_write.c      what changes of the state wait for, of a save under way.
+ *   sources.c            where the state is, for the thread that writes it.
+ *   describe.c           the manifest of a model and a moment.
+ *   fingerprint.c        hashes of the state.
+ *   shared_directory.c   whether all ranks see the directory of a save.
+ *   load_state.c         zero_load(): agreeing, reading, installing.
+ *   load_tensors.c       reading what this rank holds.
+ *   resume_run.c         zero_resume(): a recovery point, or which checkpoint.
+ *   compatibility.c      whether a checkpoint is one of this model and configuration.
+ *   attachments.c        the program's own bytes.
+ *   recovery_point.c     what a recovery point has beside tiles.
+ *   train_progress.c     counters and scalars between two steps.
+ *   run_identity.c       the run whose checkpoints this context saves, and the runs beside it.
  */
 #ifndef ZERO_SNAPSHOT_SNAPSHOT_H
 #define ZERO_SNAPSHOT_SNAPSHOT_H
