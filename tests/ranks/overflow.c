@@ -33,6 +33,7 @@ struct job {
     uint64_t element;
     float first, gradient; // first value and gradient of that element
     int32_t steps;         // good ones; the next one is not
+    int32_t skip_limit;
     bool fused, nvme, params_nvme, local, skips;
     zero_decay decay;
     const char *message;
@@ -76,6 +77,7 @@ static bool open_and_commit(struct team_rank *rank, struct job *job)
     rank->config.stage = job->stage;
     rank->config.micro_batches = job->local ? rank->world * 2 : MICRO_BATCHES;
     rank->config.nonfinite = job->policy;
+    rank->config.skip_limit = job->skip_limit;
     rank->config.master = job->master;
     rank->config.moments = job->moments;
     rank->config.reduction = job->local ? "local" : NULL;
@@ -199,6 +201,24 @@ static bool skips(struct team_rank *rank, void *user)
     TEAM_CHECK(info.skipped == 0 && info.updates == 1);
     TEAM_OK(rank, zero_fingerprint(rank->z, after));
     TEAM_CHECK(memcmp(before, after, sizeof before) != 0);
+    return true;
+}
+
+// Skips of gradients that are finite and too large are skips in a row, too.
+static bool skips_too_often(struct team_rank *rank, void *user)
+{
+    struct job *job = user;
+    bool good = false;
+    zero_step_result info = {.struct_size = sizeof info};
+    if (!open_and_commit(rank, job))
+        return false;
+    for (uint64_t row = 1; row <= 2; row++) {
+        TEAM_OK(rank, step(rank, job, &good));
+        TEAM_OK(rank, zero_step_info(rank->z, &info));
+        TEAM_CHECK(info.skipped == 1 && info.skips == row && isfinite(info.norm));
+    }
+    TEAM_CHECK(step(rank, job, &good) == ZERO_E_NONFINITE);
+    TEAM_CHECK(strstr(zero_last_error(rank->z), "step 3, after skip_limit=2 skips in a row: "));
     return true;
 }
 
@@ -438,6 +458,17 @@ static void a_gradient_too_large_is_skipped(void **state)
     }
 }
 
+static void gradients_too_large_count_as_skips_in_a_row(void **state)
+{
+    (void)state;
+    struct job job = job_of("adamw");
+    job.gradient = 1e20F;
+    job.scale = 1;
+    job.policy = ZERO_NONFINITE_SKIP;
+    job.skip_limit = 2;
+    everywhere(&job, skips_too_often);
+}
+
 // Large values that are no reason to fail.
 static void large_and_finite(void **state)
 {
@@ -485,6 +516,7 @@ int main(void)
         cmocka_unit_test(moments_of_16_bits),
         cmocka_unit_test(in_files),
         cmocka_unit_test(a_gradient_too_large_is_skipped),
+        cmocka_unit_test(gradients_too_large_count_as_skips_in_a_row),
         cmocka_unit_test(large_and_finite),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
