@@ -1,8 +1,6 @@
 // Ranks that are threads of one process meet at a team. What peers may read (blocks, arenas) is
 // the meeting's, so that it lives until the last rank has left.
 
-#include "collectives/transport/threads_transport.h"
-
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/numbers.h"
@@ -236,8 +234,8 @@ out:
 
 /* ------------------------------------------------------------------ the transport */
 
-zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bool owned,
-                              struct base_error *error)
+static zero_result team_open(struct coll_comm *comm, struct coll_team *team, bool owned,
+                             struct base_error *error)
 {
     struct threads *threads = base_calloc(1, sizeof *threads);
     if (!threads) {
@@ -264,7 +262,7 @@ zero_result coll_threads_open(struct coll_comm *comm, struct coll_team *team, bo
     return result;
 }
 
-void coll_threads_close(struct coll_comm *comm)
+static void team_close(struct coll_comm *comm)
 {
     struct threads *threads = comm->link;
     if (!threads)
@@ -279,8 +277,8 @@ void coll_threads_close(struct coll_comm *comm)
     base_free(threads);
 }
 
-zero_result coll_threads_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
-                                     struct base_error *error)
+static zero_result team_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
+                                    struct base_error *error)
 {
     return arena->shared ? coll_shared_create(comm, arena, error)
                          : keep_memory(comm, arena->bytes, &arena->base, error);
@@ -304,8 +302,8 @@ static zero_result share_one(struct coll_comm *comm, struct coll_arena *arena,
     return coll_shared_allocate(comm, arena, error);
 }
 
-zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *arena,
-                                     struct base_error *error)
+static zero_result team_arena_share(struct coll_comm *comm, struct coll_arena *arena,
+                                    struct base_error *error)
 {
     if (arena->shared)
         return share_one(comm, arena, error);
@@ -313,7 +311,7 @@ zero_result coll_threads_arena_share(struct coll_comm *comm, struct coll_arena *
     return result == ZERO_OK ? ZERO_OK : coll_state(comm, error);
 }
 
-void coll_threads_arena_free(struct coll_comm *comm, struct coll_arena *arena)
+static void team_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
     // The memory of an arena that is not shared is the meeting's: peers may still read it.
     (void)comm;
@@ -331,8 +329,8 @@ static zero_result add_group_slot(struct coll_comm *root, size_t index, size_t b
     return result;
 }
 
-zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
-                                       struct base_error *error)
+static zero_result team_group_prepare(struct coll_comm *comm, size_t *part,
+                                      struct base_error *error)
 {
     size_t group_slot;
     const zero_result result = coll_host_group_prepare(comm, add_group_slot, &group_slot, error);
@@ -341,19 +339,32 @@ zero_result coll_threads_group_prepare(struct coll_comm *comm, size_t *part,
     return result;
 }
 
-void coll_threads_group_meet(struct coll_comm *comm, int rank, size_t part)
+static void team_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
     coll_host_group_meet(comm, rank, (struct host_block *)(uintptr_t)part);
 }
 
-void coll_threads_group_close(struct coll_comm *comm)
+static void team_group_close(struct coll_comm *comm)
 {
     coll_host_group_close(comm, true);
 }
 
-size_t coll_threads_memory(int world)
+static size_t team_memory(int world)
 {
     return coll_host_memory(world, false);
+}
+
+/** The transport `self` is a team of one, which the communicator owns. */
+static zero_result self_open(struct coll_comm *comm, const struct coll_config *config,
+                             struct base_error *error)
+{
+    if (config->world != 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "communicator %s: transport self has one rank, not %d", comm->name,
+                         config->world);
+    struct coll_team *team;
+    const zero_result result = coll_team_create(&team, 1, error);
+    return result == ZERO_OK ? team_open(comm, team, true, error) : result;
 }
 
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
@@ -363,22 +374,46 @@ static zero_result threads_open(struct coll_comm *comm, const struct coll_config
         return zero_fail(error, ZERO_E_INVALID,
                          "communicator %s: %d ranks as threads need a team of that size",
                          comm->name, config->world);
-    return coll_threads_open(comm, config->team, false, error);
+    return team_open(comm, config->team, false, error);
 }
 
 const struct coll_transport coll_transport_threads = {
     .size = sizeof(struct coll_transport),
     .name = "threads",
-    .memory = coll_threads_memory,
+    .memory = team_memory,
     .open = threads_open,
-    .close = coll_threads_close,
-    .group_prepare = coll_threads_group_prepare,
-    .group_meet = coll_threads_group_meet,
-    .group_close = coll_threads_group_close,
-    .arena_alloc = coll_threads_arena_alloc,
-    .arena_share = coll_threads_arena_share,
+    .close = team_close,
+    .group_prepare = team_group_prepare,
+    .group_meet = team_group_meet,
+    .group_close = team_group_close,
+    .arena_alloc = team_arena_alloc,
+    .arena_share = team_arena_share,
     .arena_populate = coll_shared_populate,
-    .arena_free = coll_threads_arena_free,
+    .arena_free = team_arena_free,
+    .start = coll_host_start,
+    .progress = coll_host_progress,
+    .drained = coll_host_drained,
+    .presence = coll_host_presence,
+    .last_call = coll_host_last_call,
+    .wake = coll_host_wake,
+    .sleep_begin = coll_host_sleep_begin,
+    .sleep = coll_host_sleep,
+    .sleep_end = coll_host_sleep_end,
+};
+
+const struct coll_transport coll_transport_self = {
+    .size = sizeof(struct coll_transport),
+    .name = "self",
+    .memory = team_memory,
+    .open = self_open,
+    .close = team_close,
+    .group_prepare = team_group_prepare,
+    .group_meet = team_group_meet,
+    .group_close = team_group_close,
+    .arena_alloc = team_arena_alloc,
+    .arena_share = team_arena_share,
+    .arena_populate = coll_shared_populate,
+    .arena_free = team_arena_free,
     .start = coll_host_start,
     .progress = coll_host_progress,
     .drained = coll_host_drained,
