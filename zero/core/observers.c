@@ -45,21 +45,12 @@ void eng_observers_free(zero_ctx *z)
     z->debug.observer_count = 0;
 }
 
-zero_result eng_observe_gathered(zero_ctx *z, zero_unit unit)
+zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit unit)
 {
     zero_result r = ZERO_OK;
     for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->gathered)
-            r = z->debug.observers[i]->gathered(z, unit);
-    return r;
-}
-
-zero_result eng_observe_released(zero_ctx *z, zero_unit unit)
-{
-    zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->released)
-            r = z->debug.observers[i]->released(z, unit);
+        if (z->debug.observers[i]->unit[event])
+            r = z->debug.observers[i]->unit[event](z, unit);
     return r;
 }
 
@@ -78,24 +69,6 @@ zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
     for (int i = 0; !r && i < z->debug.observer_count; i++)
         if (z->debug.observers[i]->grad_opened)
             r = z->debug.observers[i]->grad_opened(z, unit, raw);
-    return r;
-}
-
-zero_result eng_observe_grad_done(zero_ctx *z, zero_unit unit)
-{
-    zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->grad_done)
-            r = z->debug.observers[i]->grad_done(z, unit);
-    return r;
-}
-
-zero_result eng_observe_grad_arrived(zero_ctx *z, zero_unit unit)
-{
-    zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->grad_arrived)
-            r = z->debug.observers[i]->grad_arrived(z, unit);
     return r;
 }
 

@@ -10,6 +10,15 @@
 
 #include "zero/core/context.h"
 
+/** What happens to a unit. */
+enum eng_unit_event {
+    ENG_UNIT_GATHERED,     /**< The program gathers a unit that it did not hold. */
+    ENG_UNIT_RELEASED,     /**< The program releases its last hold. */
+    ENG_UNIT_GRAD_DONE,    /**< The program has handed over the unit's gradient. */
+    ENG_UNIT_GRAD_ARRIVED, /**< That gradient is in memory of the host, and not reduced yet. */
+    ENG_UNIT_EVENTS,
+};
+
 /** What an observer is told, and asked; an entry that is NULL is left out. Observers are called in
  * the order in which they were added, up to the first failure. Every entry is *local* unless it
  * says otherwise. */
@@ -25,18 +34,13 @@ struct eng_observer {
     /** Frees what make() has made, even if make() failed halfway. */
     void (*free)(zero_ctx *z);
 
-    /** The program gathers a unit that it did not hold, or releases its last hold. */
-    zero_result (*gathered)(zero_ctx *z, zero_unit unit);
-    zero_result (*released)(zero_ctx *z, zero_unit unit);
+    /** Something has happened to a unit. */
+    zero_result (*unit[ENG_UNIT_EVENTS])(zero_ctx *z, zero_unit unit);
     /** New values of tensors that are always readable may have arrived. */
     zero_result (*published)(zero_ctx *z);
     /** The program opens a unit's gradient in memory of the host; raw: it overwrites what it finds.
      */
     zero_result (*grad_opened)(zero_ctx *z, zero_unit unit, bool raw);
-    /** The program has handed over a unit's gradient. */
-    zero_result (*grad_done)(zero_ctx *z, zero_unit unit);
-    /** A unit's gradient that was handed over is in memory of the host, and not reduced yet. */
-    zero_result (*grad_arrived)(zero_ctx *z, zero_unit unit);
     /** All gradients of a step were handed over, and the step is not decided yet. Collective,
      * ordered. */
     zero_result (*step)(zero_ctx *z);
@@ -57,12 +61,9 @@ size_t eng_observers_addresses(const zero_ctx *z);
 
 zero_result eng_observers_make(zero_ctx *z, struct base_error *error);
 void eng_observers_free(zero_ctx *z);
-zero_result eng_observe_gathered(zero_ctx *z, zero_unit unit);
-zero_result eng_observe_released(zero_ctx *z, zero_unit unit);
+zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit unit);
 zero_result eng_observe_published(zero_ctx *z);
 zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
-zero_result eng_observe_grad_done(zero_ctx *z, zero_unit unit);
-zero_result eng_observe_grad_arrived(zero_ctx *z, zero_unit unit);
 zero_result eng_observe_step(zero_ctx *z);
 
 /** The address that the first observer shows which shows one; NULL: no observer does. */

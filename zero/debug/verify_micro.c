@@ -113,6 +113,6 @@ const struct eng_observer eng_verify_observer = {
     .tables = tables,
     .make = make_hashes,
     .free = free_hashes,
-    .grad_arrived = hash_gradient,
+    .unit[ENG_UNIT_GRAD_ARRIVED] = hash_gradient,
     .step = compare_all,
 };

@@ -82,7 +82,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     if (!r)
         r = eng_publish_wait(z, unit);
     if (!r && u->holds == 0)
-        r = eng_observe_gathered(z, unit);
+        r = eng_observe_unit(z, ENG_UNIT_GATHERED, unit);
     if (!r)
         r = z->exec->show(z, unit);
     if (r)
@@ -106,7 +106,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
     zero_result r = z->exec->released(z, unit);
     if (--u->holds == 0) {
         z->gathers.held_units--;
-        const zero_result observed = eng_observe_released(z, unit);
+        const zero_result observed = eng_observe_unit(z, ENG_UNIT_RELEASED, unit);
         r = r ? r : observed;
     }
     return r ? r : eng_prefetch_aside(z);

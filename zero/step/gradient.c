@@ -268,7 +268,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
     const uint64_t begin = base_clock_ns();
-    zero_result r = eng_observe_grad_arrived(z, unit);
+    zero_result r = eng_observe_unit(z, ENG_UNIT_GRAD_ARRIVED, unit);
     if (eng_verifying(z))
         return r;
     if (!r && (!z->config.local || z->micro.index == z->micro.count - 1))
@@ -346,7 +346,7 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     u->grad_open = false;
     u->grad_handed = true;
     z->gradients.open--;
-    zero_result r = eng_observe_grad_done(z, unit);
+    zero_result r = eng_observe_unit(z, ENG_UNIT_GRAD_DONE, unit);
     if (!r)
         r = z->exec->grad_close(z, unit, &ready);
     if (!r)
