@@ -5,8 +5,8 @@
 # include-roots/base/base -> <repository>/base, and a target sees only the roots of the folders it
 # may include. `vocabulary` has the public headers every folder shares, `public` all public ones.
 
-set(ZERO_PUBLIC_HEADERS zero.h configuration.h checkpoint.h job.h schedule.h advanced.h diagnostics.h
-    statistics.h tensors.h collectives.h optimizer.h types.h random.h trainer.h)
+set(ZERO_PUBLIC_HEADERS zero.h model.h configuration.h checkpoint.h job.h schedule.h advanced.h
+    diagnostics.h statistics.h tensors.h collectives.h optimizer.h types.h random.h trainer.h)
 set(ZERO_VOCABULARY_HEADERS types.h random.h)
 set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 
