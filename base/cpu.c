@@ -164,9 +164,7 @@ struct base_cpu base_cpu_detect(void)
                  __builtin_cpu_supports("avx512vl");
     cpu.bmi2 = __builtin_cpu_supports("bmi2");
     cpu.amd = __builtin_cpu_is("amd") != 0;
-    cpu.avx512_vbmi = cpu.avx512 && cpu.bmi2 && __builtin_cpu_supports("avx512vbmi");
 #endif
     assert(!cpu.avx512 || cpu.avx2);
-    assert(!cpu.avx512_vbmi || (cpu.avx512 && cpu.bmi2));
     return cpu;
 }

@@ -11,8 +11,7 @@ struct base_cpu {
     bool avx2;   /**< AVX2 with FMA and F16C */
     bool avx512; /**< AVX-512 F, BW, DQ and VL, with avx2 */
     bool bmi2;
-    bool avx512_vbmi; /**< AVX-512 VBMI, with avx512 and bmi2 */
-    bool amd;         /**< its maker is AMD */
+    bool amd; /**< its maker is AMD */
 };
 
 /** Asks the processor. *Local*, any thread. */

@@ -57,7 +57,6 @@ endif()
 set(ZERO_AVX2_OPTIONS -mavx2 -mfma -mf16c)
 set(ZERO_AVX512_OPTIONS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
 set(ZERO_AVX2_BMI2_OPTIONS ${ZERO_AVX2_OPTIONS} -mbmi2)
-set(ZERO_VBMI_OPTIONS ${ZERO_AVX512_OPTIONS} -mavx512vbmi -mbmi2)
 
 # zero_isa_sources(<options list> <sources...>): per-ISA files get the flags of their instruction
 # set, and nothing else does. Call it only under if(ZERO_X86_64).

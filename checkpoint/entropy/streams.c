@@ -4,22 +4,16 @@
 
 const struct ckpt_streams *ckpt_streams_at(int i)
 {
-    const struct ckpt_streams *usable[4] = {&ckpt_streams_ref};
 #if defined(__x86_64__)
     const struct base_cpu cpu = base_cpu_detect();
-    int count = 1;
-    if (cpu.avx2 && cpu.bmi2)
-        usable[count++] = &ckpt_streams_avx2;
-    if (cpu.avx512_vbmi)
-        usable[count++] = &ckpt_streams_vbmi;
+    if (i == 1 && cpu.avx2 && cpu.bmi2)
+        return &ckpt_streams_avx2;
 #endif
-    return i >= 0 && i < 4 ? usable[i] : NULL;
+    return i == 0 ? &ckpt_streams_ref : NULL;
 }
 
 const struct ckpt_streams *ckpt_streams_best(void)
 {
-    const struct ckpt_streams *best = ckpt_streams_at(0), *next;
-    for (int i = 1; (next = ckpt_streams_at(i)) != NULL; i++)
-        best = next;
-    return best;
+    const struct ckpt_streams *const fast = ckpt_streams_at(1);
+    return fast ? fast : ckpt_streams_at(0);
 }

@@ -10,7 +10,7 @@
 
 struct ckpt_streams {
     size_t size;
-    const char *name; /**< "ref", "avx2", "vbmi" */
+    const char *name; /**< "ref", "avx2" */
 
     /** Bytes that are there and have a frequency of 0 get one of 1. */
     void (*find_rare)(const unsigned char *bytes, size_t count, uint32_t frequency[256]);
@@ -33,6 +33,5 @@ const struct ckpt_streams *ckpt_streams_best(void);
 
 extern const struct ckpt_streams ckpt_streams_ref;
 extern const struct ckpt_streams ckpt_streams_avx2;
-extern const struct ckpt_streams ckpt_streams_vbmi;
 
 #endif
