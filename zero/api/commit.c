@@ -348,7 +348,7 @@ static void add_observers(zero_ctx *z)
 static void add_exchange_parts(zero_ctx *z)
 {
     const struct eng_exchange_part *const parts[] = {
-        &eng_motion_part,  &eng_norm_part,   &eng_stop_part,
+        &eng_request_part, &eng_norm_part,   &eng_stop_part,
         &eng_outcome_part, &eng_metric_part, z->store->files->exchange,
         &eng_save_part,
     };

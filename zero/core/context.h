@@ -294,8 +294,8 @@ struct eng_stepping {
     struct eng_scale scale;
     const struct eng_step_hooks *hooks; /**< executors tell them what they learn of steps */
     struct eng_exchanged exchange;
-    const struct eng_motion *motion; /**< of the exchange under way, */
-    struct eng_verdict *verdict;     /**< and what comes of it */
+    const struct eng_step_request *request; /**< of the exchange under way */
+    struct eng_verdict *verdict;            /**< where its result goes */
 };
 
 /** What decides whether a public call may run, and what it restores at its end. */

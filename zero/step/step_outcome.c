@@ -20,7 +20,7 @@ struct sums {
     uint64_t overflow;
 };
 
-/** A motion in its own words, which are exchanged only if they are not the same. */
+/** A request as bytes, which ranks exchange only if their hashes differ. */
 struct words {
     char call[24];
     uint64_t fused;
@@ -28,24 +28,24 @@ struct words {
     uint64_t metrics; /**< hash of their names */
 };
 
-static struct words words_of(const zero_ctx *z, const struct eng_motion *motion)
+static struct words words_of(const zero_ctx *z, const struct eng_step_request *request)
 {
     struct words words = {
-        .fused = motion->final && eng_fused(z),
-        .scale = motion->args->scale,
-        .max_norm = motion->args->max_norm,
-        .metrics = motion->final ? eng_metric_hash(z, 0) : 0,
+        .fused = request->final && eng_fused(z),
+        .scale = request->args->scale,
+        .max_norm = request->args->max_norm,
+        .metrics = request->final ? eng_metric_hash(z, 0) : 0,
     };
-    memcpy(words.call, motion->call, strnlen(motion->call, sizeof words.call - 1));
+    memcpy(words.call, request->call, strnlen(request->call, sizeof words.call - 1));
     return words;
 }
 
-static uint64_t hash_motion(const zero_ctx *z, const struct eng_motion *motion)
+static uint64_t hash_request(const zero_ctx *z, const struct eng_step_request *request)
 {
-    const struct words words = words_of(z, motion);
+    const struct words words = words_of(z, request);
     uint64_t hash = base_hash64(&words, sizeof words, z->step);
-    for (size_t g = 0; motion->args->hyper && g < z->model.group_count; g++)
-        hash = base_hash64(eng_step_hyper(motion->args, g), sizeof(zero_hyper), hash);
+    for (size_t g = 0; request->args->hyper && g < z->model.group_count; g++)
+        hash = base_hash64(eng_step_hyper(request->args, g), sizeof(zero_hyper), hash);
     return hash;
 }
 
@@ -107,9 +107,9 @@ static void tell(const zero_ctx *z, const unsigned char *mine, const unsigned ch
 
 /** All ranks have seen that rank `other` wants something else than rank 0, and tell each other what
  * they want. */
-static zero_result diverged(zero_ctx *z, const struct eng_motion *motion, int other)
+static zero_result diverged(zero_ctx *z, const struct eng_step_request *request, int other)
 {
-    const struct words words = words_of(z, motion);
+    const struct words words = words_of(z, request);
     const size_t world = (size_t)z->config.world, groups = z->model.group_count;
     const size_t bytes = sizeof words + groups * sizeof(zero_hyper);
     char text[256] = "";
@@ -118,8 +118,8 @@ static zero_result diverged(zero_ctx *z, const struct eng_motion *motion, int ot
         return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the arguments of %zu ranks", world);
     unsigned char *mine = all + world * bytes;
     memcpy(mine, &words, sizeof words);
-    for (size_t g = 0; motion->args->hyper && g < groups; g++)
-        memcpy(mine + sizeof words + g * sizeof(zero_hyper), eng_step_hyper(motion->args, g),
+    for (size_t g = 0; request->args->hyper && g < groups; g++)
+        memcpy(mine + sizeof words + g * sizeof(zero_hyper), eng_step_hyper(request->args, g),
                sizeof(zero_hyper));
     zero_result r = eng_exchange(z, mine, bytes, all);
     if (!r) {
@@ -134,26 +134,26 @@ static zero_result diverged(zero_ctx *z, const struct eng_motion *motion, int ot
 
 /* ------------------------------------------------------------------ parts of the exchange */
 
-static void fill_motion(const zero_ctx *z, unsigned char *mine)
+static void fill_request(const zero_ctx *z, unsigned char *mine)
 {
-    const uint64_t hash = hash_motion(z, z->stepping.motion);
+    const uint64_t hash = hash_request(z, z->stepping.request);
     memcpy(mine, &hash, sizeof hash);
 }
 
-static zero_result compare_motions(zero_ctx *z, const unsigned char *all, size_t stride)
+static zero_result compare_requests(zero_ctx *z, const unsigned char *all, size_t stride)
 {
     for (int r = 1; r < z->config.world; r++)
         if (memcmp(all + (size_t)r * stride, all, sizeof(uint64_t)) != 0)
-            return diverged(z, z->stepping.motion, r);
+            return diverged(z, z->stepping.request, r);
     return ZERO_OK;
 }
 
-const struct eng_exchange_part eng_motion_part = {
-    .name = "motion",
+const struct eng_exchange_part eng_request_part = {
+    .name = "request",
     .kinds = ENG_EXCHANGE_NORM | ENG_EXCHANGE_STEP | ENG_EXCHANGE_EARLY,
     .bytes = sizeof(uint64_t),
-    .fill = fill_motion,
-    .hear = compare_motions,
+    .fill = fill_request,
+    .hear = compare_requests,
 };
 
 static void fill_sums(const zero_ctx *z, unsigned char *mine)
@@ -169,7 +169,7 @@ static void fill_sums(const zero_ctx *z, unsigned char *mine)
 static zero_result count_sums(zero_ctx *z, const unsigned char *all, size_t stride)
 {
     struct eng_verdict *verdict = z->stepping.verdict;
-    const double scale = z->stepping.motion->args->scale / z->stepping.scale.value;
+    const double scale = z->stepping.request->args->scale / z->stepping.scale.value;
     struct base_exact_sum squares;
     base_exact_sum_init(&squares);
     verdict->bad = (struct eng_bad){.micro = UINT64_MAX};
@@ -197,14 +197,15 @@ const struct eng_exchange_part eng_norm_part = {
     .hear = count_sums,
 };
 
-zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict)
+zero_result eng_step_agree(zero_ctx *z, const struct eng_step_request *request,
+                           struct eng_verdict *verdict)
 {
-    z->stepping.motion = motion;
+    z->stepping.request = request;
     z->stepping.verdict = verdict;
-    const zero_result r = eng_exchange_parts(z, !motion->final  ? ENG_EXCHANGE_NORM
-                                                : motion->later ? ENG_EXCHANGE_EARLY
-                                                                : ENG_EXCHANGE_STEP);
-    z->stepping.motion = NULL;
+    const zero_result r = eng_exchange_parts(z, !request->final  ? ENG_EXCHANGE_NORM
+                                                : request->later ? ENG_EXCHANGE_EARLY
+                                                                 : ENG_EXCHANGE_STEP);
+    z->stepping.request = NULL;
     z->stepping.verdict = NULL;
     return r;
 }

@@ -17,17 +17,17 @@ struct eng_verdict {
 };
 /** What ranks ask for, which is compared, and their sums' norm and finiteness: parts of every
  * exchange. */
-extern const struct eng_exchange_part eng_motion_part, eng_norm_part;
+extern const struct eng_exchange_part eng_request_part, eng_norm_part;
 /** What a rank asks for, which must be the same on all. */
-struct eng_motion {
+struct eng_step_request {
     const char *call;
     const zero_step_args *args; /**< hyper NULL: it has none; struct_size and so on don't matter */
     bool final;                 /**< it ends the step: metrics are part of it */
     bool later;                 /**< but gradients and metrics, which are not known yet */
 };
-/** Exchanges all parts that belong to the motion. ZERO_E_DIVERGED, fatal, names what differs in it.
- */
-zero_result eng_verdict(zero_ctx *z, const struct eng_motion *motion, struct eng_verdict *verdict);
+/** Exchanges all parts of a request. ZERO_E_DIVERGED, fatal, names what differs in it. */
+zero_result eng_step_agree(zero_ctx *z, const struct eng_step_request *request,
+                           struct eng_verdict *verdict);
 /** What follows where gradients and metrics were known later: of a step whose metrics are in
  * z->micro.values, their means and what was bad first, or wrong. Collective. */
 zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct eng_bad *bad,

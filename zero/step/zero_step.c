@@ -137,12 +137,12 @@ static zero_result update(zero_ctx *z, double scale)
 static zero_result conclude(zero_ctx *z, const zero_step_args *args)
 {
     const double scale = args->scale / z->stepping.scale.value;
-    const struct eng_motion motion = {"zero_step", args, true, z->exec->decides_later};
+    const struct eng_step_request request = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
     enum eng_update_kind kind = ENG_NO_UPDATE;
     zero_result r = eng_observe_step(z);
     if (!r)
-        r = eng_verdict(z, &motion, &verdict);
+        r = eng_step_agree(z, &request, &verdict);
     if (r)
         return r;
     eng_step_keep(z, args);
@@ -236,7 +236,7 @@ static zero_result skip_step(zero_ctx *z)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     const zero_step_args args = {.scale = 1};
-    const struct eng_motion motion = {"zero_skip_step", &args, true, false};
+    const struct eng_step_request request = {"zero_skip_step", &args, true, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_skip_step");
     if (!r && eng_fused(z))
@@ -245,7 +245,7 @@ static zero_result skip_step(zero_ctx *z)
     if (!r)
         r = learn_step(z);
     if (!r)
-        r = eng_verdict(z, &motion, &verdict);
+        r = eng_step_agree(z, &request, &verdict);
     if (r)
         return r;
     const uint64_t skips = z->stepping.result.skips;
@@ -284,13 +284,13 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
         return eng_fail(z, ZERO_E_INVALID, "zero_grad_norm with scale %g or no place for the norm",
                         scale);
     const zero_step_args args = {.scale = scale};
-    const struct eng_motion motion = {"zero_grad_norm", &args, false, false};
+    const struct eng_step_request request = {"zero_grad_norm", &args, false, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_grad_norm");
     if (!r)
         r = learn_step(z);
     if (!r)
-        r = eng_verdict(z, &motion, &verdict);
+        r = eng_step_agree(z, &request, &verdict);
     if (!r)
         *norm = verdict.norm;
     return r;
