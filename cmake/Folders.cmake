@@ -14,7 +14,8 @@ set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 # include-roots/collectives.comm, so that a lower one cannot include a higher one.
 set(ZERO_SUBFOLDERS
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
-    collectives/rendezvous collectives/tcp collectives/transport)
+    collectives/rendezvous collectives/tcp collectives/transport
+    zero/config zero/model zero/optim)
 
 function(zero_make_include_roots)
   foreach(folder IN ITEMS base offload collectives checkpoint zero tools examples tests)
@@ -64,6 +65,24 @@ function(zero_folder target)
   set_property(GLOBAL APPEND PROPERTY ZERO_FOLDER_TARGETS ${target})
   set_property(GLOBAL APPEND PROPERTY ZERO_LIBRARIES ${arg_LIBRARIES})
 endfunction()
+
+# zero_floor(<folder>/<sub-folder> SOURCES <files...> [MAY_INCLUDE <roots...>] [BELOW <targets...>]
+#            [LIBRARIES <libraries...>])
+#
+# zero_folder() of zero_<sub-folder>, one of several in a CMakeLists.txt, the lowest first. It may
+# include and call base, the floors before it, and what those may.
+macro(zero_floor folder)
+  cmake_parse_arguments(floor "" "" "MAY_INCLUDE;BELOW;LIBRARIES;SOURCES" ${ARGN})
+  get_filename_component(name ${folder} NAME)
+  list(TRANSFORM floor_SOURCES PREPEND ${name}/)
+  list(APPEND floor_roots ${folder} ${floor_MAY_INCLUDE})
+  zero_folder(zero_${name}
+    MAY_INCLUDE ${floor_roots} base public
+    BELOW ${floor_targets} ${floor_BELOW} zero_base
+    LIBRARIES ${floor_LIBRARIES}
+    SOURCES ${floor_SOURCES})
+  list(APPEND floor_targets zero_${name})
+endmacro()
 
 # zero_link_folders(<program> <folder targets...>): links the objects of these folders and of all
 # that stand below them.
