@@ -4,6 +4,7 @@
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
+#include "zero/exec/gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,9 @@
 
 #include "base/device.h"
 #include "collectives/gpu/gcomm.h"
+#include "zero/budget/updater_choice.h"
 #include "zero/core/context.h"
-#include "zero/plan/memory_probe.h"
+#include "zero/exec/memory_probe.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

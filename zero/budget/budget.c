@@ -1,13 +1,16 @@
 // What each rank needs: the same functions whether the world is there or only planned.
 
 #include "zero/budget/budget.h"
+#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 #include "zero/core/planner.h"
+#include "zero/exec/gpu.h"
 #include "zero/exec/local_accumulation.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/store/host_memory.h"
 
 #include "zero/store/host_visit.h"
+#include "zero/store/stores.h"
 
 static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
 {

@@ -2,6 +2,7 @@
 // told to be.
 
 #include "zero/budget/budget.h"
+#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 

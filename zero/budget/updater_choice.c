@@ -1,10 +1,11 @@
-#include "zero/plan/updater_choice.h"
+#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 
 #include "collectives/gpu/gcomm.h"
 #include "zero/budget/budget.h"
 #include "zero/core/context.h"
-#include "zero/plan/memory_probe.h"
+#include "zero/exec/gpu.h"
+#include "zero/exec/memory_probe.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/telemetry.h"
-#include "zero/exec/exec.h"
 
 #include "base/clock.h"
 #include "base/forked.h"

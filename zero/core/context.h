@@ -13,15 +13,13 @@
 #include "collectives/comm/comm.h"
 #include "collectives/control/control.h"
 #include "zero/config/config.h"
-#include "zero/exec/gpu.h"
-#include "zero/exec/update_alarm.h"
+#include "zero/core/store_table.h"
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
 #include "zero/model/registry.h"
 #include "zero/plan/plan.h"
-#include "zero/plan/updater_choice.h"
-#include "zero/snapshot/run_identity.h"
-#include "zero/store/store.h"
+
+#include <pthread.h>
 
 #define ENG_MAX_METRICS 16
 #define ENG_METRIC_NAME 32
@@ -161,6 +159,27 @@ struct eng_watch {
     uint64_t aside_ns;         /**< and when that was */
 };
 
+/** Fields of eng_wrong; moment k is the first one's plus k; of a device's it is not known. */
+enum { ENG_WRONG_WEIGHT, ENG_WRONG_COPY, ENG_WRONG_MOMENT, ENG_WRONG_SOMETHING = 8 };
+
+/** The first value that an update has made and that is not finite, ordered by its fields. */
+struct eng_wrong {
+    uint64_t param; /**< UINT64_MAX: none */
+    uint64_t slice, element;
+    uint32_t field; /**< one of these */
+    float value;    /**< of a working copy: its weight */
+};
+
+/** What updates have made; threads of the pool add to it. */
+struct eng_outcome {
+    pthread_mutex_t lock;
+    struct eng_wrong first;
+    bool large;      /**< the update under way has made a value that is large, or not finite */
+    bool doubtful;   /**< and it may be the latter: ranks ask each other when it is over */
+    bool some_large; /**< before it, some rank may have had a value that is large */
+    uint64_t small;  /**< version of the parameters of which no weight or moment is large */
+};
+
 /** A request to stop. Any thread and signal handlers come here. */
 struct eng_stop {
     _Atomic uint32_t asked;   /**< by this rank's program */
@@ -169,6 +188,32 @@ struct eng_stop {
                                    of it; 0: there is no request */
     bool counted;             /**< among the contexts of its process */
     bool heard;               /**< some rank knew of it in the exchange of the step that ends */
+};
+
+/** How many runs and directories a context remembers of each kind. */
+enum { ENG_RUNS = 16 };
+
+/** Which directory it is, whatever its name; zeros: none. */
+struct eng_folder {
+    uint64_t device, inode;
+};
+
+/** A run of which a checkpoint was loaded. Rank 0 knows the directory that had it, and the step. */
+struct eng_run {
+    struct ckpt_run_id id;
+    struct eng_folder from;
+    uint64_t step;
+};
+
+struct eng_runs {
+    struct ckpt_run_id own;          /**< what it began, or went on with */
+    struct eng_run loaded[ENG_RUNS]; /**< whose checkpoints it has loaded, the newest first */
+    int count;
+    uint64_t loads;                    /**< how many so far */
+    struct eng_folder saved[ENG_RUNS]; /**< rank 0's: the directories that it has saved in, */
+    struct eng_folder
+        passed[ENG_RUNS]; /**< the damaged checkpoints that zero_resume() passed over */
+    unsigned saved_count, passed_count; /**< so far: the newest 16 are known */
 };
 
 /** What zero_save_poll() tells, from any thread. */
@@ -357,7 +402,7 @@ struct zero_ctx {
     struct eng_job job;
 
     const struct eng_exec *exec;   /**< who computes: exec.h */
-    const struct eng_link *link;   /**< how buckets move: zero/link/link.h */
+    const struct eng_link *link;   /**< how buckets move: zero/core/link_table.h */
     struct eng_device *device;     /**< where the program computes; NULL: on the host */
     const struct eng_store *store; /**< where state is kept */
     struct eng_tier *tier;         /**< state in a file; NULL: all of it is in memory */

@@ -6,8 +6,8 @@
 #include "zero/debug/verify_micro.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
 #include "zero/param/frozen.h"
 
 #include "base/arena.h"

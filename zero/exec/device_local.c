@@ -3,8 +3,8 @@
 // buffer beside it is free again without waiting for anything that travels, to other ranks or to
 // the host.
 
+#include "zero/core/exec_table.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
 
 static zero_result add_sections(const zero_ctx *z, zero_unit unit, struct base_error *error)
 {

@@ -32,7 +32,8 @@
 #include "base/device.h"
 #include "base/kernels/device_kernels.h"
 #include "collectives/gpu/gcomm.h"
-#include "zero/exec/exec.h"
+#include "zero/core/exec_table.h"
+#include "zero/exec/gpu.h"
 #include "zero/model/state_tiles.h"
 
 enum {

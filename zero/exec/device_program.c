@@ -3,8 +3,8 @@
 
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exec_table.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
 #include "zero/exec/local_accumulation.h"
 
 #include "base/arena.h"

@@ -5,7 +5,6 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/model/ranges.h"
-#include "zero/param/frozen.h"
 
 #include "base/arena.h"
 

@@ -2,11 +2,10 @@
 // stream adds what is handed over to the sums.
 
 #include "zero/core/addresses.h"
+#include "zero/core/exec_table.h"
+#include "zero/core/link_table.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
-#include "zero/link/link.h"
-#include "zero/param/frozen.h"
 
 /* ------------------------------------------------------------------ gaps */
 

@@ -1,8 +1,8 @@
 // State on the device: one memory, laid out as the placement lays out that of the host, with what a
 // step needs beside it.
 
+#include "zero/core/link_table.h"
 #include "zero/exec/device_parts.h"
-#include "zero/link/link.h"
 
 #include "base/arena.h"
 

@@ -3,14 +3,13 @@
 // host prepares the update for every number it may turn out to have.
 
 #include "zero/core/api_call.h"
+#include "zero/core/link_table.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 #include "zero/exec/stochastic.h"
-#include "zero/link/link.h"
-#include "zero/step/fused.h"
 
 #include "base/clock.h"
 

@@ -1,6 +1,6 @@
 // Which executor a context has, and what executors share.
 
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 
 #include "zero/exec/device_parts.h"
 

@@ -4,9 +4,9 @@
 
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
+#include "zero/core/link_table.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
-#include "zero/link/link.h"
+#include "zero/exec/executors.h"
 
 /* ------------------------------------------------------------------ working copies */
 

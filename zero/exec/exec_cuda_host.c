@@ -8,7 +8,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 
 /* ------------------------------------------------------------------ working copies */
 

@@ -2,13 +2,12 @@
 // them, and each entry is done when it returns.
 
 #include "zero/core/addresses.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/local_accumulation.h"
-#include "zero/store/host_memory.h"
 
 #include <math.h>
 #include <string.h>

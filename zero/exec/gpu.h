@@ -1,6 +1,7 @@
 /**
  * zero/exec/gpu.h: what plans, stores and links call of a device, beside the table of
- * zero/exec/exec.h. Only if z->device: all but open, memory, what counts bytes, and what says so.
+ * zero/core/exec_table.h. Only if z->device: all but open, memory, what counts bytes, and what says
+ * so.
  */
 #ifndef ZERO_EXEC_GPU_H
 #define ZERO_EXEC_GPU_H

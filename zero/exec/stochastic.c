@@ -6,6 +6,7 @@
 #include "zero/core/addresses.h"
 #include "zero/core/context.h"
 #include "zero/exec/host_update.h"
+#include "zero/exec/update_alarm.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // Which link a context has.
 
-#include "zero/link/link.h"
+#include "zero/link/links.h"
 
 void eng_link_choose(zero_ctx *z)
 {

@@ -6,7 +6,7 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/link/link.h"
+#include "zero/link/links.h"
 
 #include "base/arena.h"
 

@@ -1,7 +1,7 @@
 // Buckets that move by the communicator, between ranks' memory of the host.
 
 #include "zero/core/addresses.h"
-#include "zero/link/link.h"
+#include "zero/link/links.h"
 
 #include "zero/core/api_call.h"
 #include "zero/link/bucket_gather.h"

@@ -2,12 +2,11 @@
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/exec_table.h"
+#include "zero/core/link_table.h"
 #include "zero/core/observers.h"
 #include "zero/core/telemetry.h"
-#include "zero/exec/exec.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/link/link.h"
-#include "zero/store/master_weights.h"
 
 #include "base/clock.h"
 

@@ -4,9 +4,7 @@
 #ifndef ZERO_LINK_PUBLISH_H
 #define ZERO_LINK_PUBLISH_H
 
-#include "zero/core/context.h"
-#include "zero/link/link.h"
-#include "zero/store/master_weights.h"
+#include "zero/core/link_table.h"
 
 /** Tells the others that this rank has read their sums, or their gradients where it adds them up
  * again. Collective, ordered. */
@@ -14,6 +12,14 @@ zero_result eng_sums_return(zero_ctx *z);
 /** Waits until no peer reads this rank's sums, or gradients, any more: before they are written
  * again. */
 zero_result eng_sums_reclaim(zero_ctx *z);
+/** A section has new values, of version z->publication.version. Collective, ordered. */
+static inline zero_result eng_publish_start(zero_ctx *z, size_t section)
+{
+    z->units[z->layout.sections[section].unit].version = z->publication.version;
+    z->io[section].version = z->publication.version;
+    return z->link->publish(z, section);
+}
+
 /** Sends all values, which are new, on their way (eng_publish_start()), and waits for them.
  * Collective, ordered. */
 zero_result eng_publish_all(zero_ctx *z);

@@ -4,9 +4,8 @@
 #include "zero/param/frozen.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
-#include "zero/step/gradient.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 
 #include "zero/param/gather_slots.h"
 #include "zero/core/context.h"
-#include "zero/exec/exec.h"
+#include "zero/core/exec_table.h"
+#include "zero/core/link_table.h"
 #include "zero/link/bucket_gather.h"
-#include "zero/link/link.h"
 
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {

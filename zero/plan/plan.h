@@ -10,9 +10,6 @@
 #include "zero/config/config.h"
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
-#include "zero/plan/memory_probe.h"
-#include "zero/plan/updater_choice.h"
-#include "zero/store/store.h"
 
 struct eng_kernels;
 
@@ -49,6 +46,19 @@ enum eng_gpu_purpose {
     ENG_GPU_TILES,
     ENG_GPU_TABLES,
     ENG_GPU_PURPOSES
+};
+
+/** What a rank has in files of their own. */
+enum eng_file { ENG_FILE_STATE, ENG_FILE_PARAMS, ENG_FILE_SUMS, ENG_FILES };
+
+/** All zero: there is none. */
+struct eng_file_needs {
+    uint64_t bytes;   /**< of the file */
+    size_t memory;    /**< of what it is moved through: buffers of a pipeline, and of tile I/O */
+    uint64_t read;    /**< by a step: of parameters an estimate, as if each unit were gathered twice
+                           in a micro-batch; of sums at most once a micro-batch, the update
+                           included */
+    uint64_t written; /**< by a step: of sums at most once a micro-batch */
 };
 
 /** Moments of a context's life. */
@@ -94,6 +104,20 @@ struct eng_gpu_fit {
     uint64_t free, total; /**< of its memory, where somebody has looked; else 0 */
     char reason[512];     /**< if it has not: needed, free, and what would help; if nobody knows,
                                why; if it has by what the plan does not show, by what; else "" */
+};
+
+/** What an update of the host's is without memory: how many bytes of state threads update a second,
+ * read and written together, of a block that stays in their caches. By the optimizer, and in the
+ * types, of the tensor with the most elements of those that train. */
+struct eng_update_rate {
+    double bytes_s;
+    const char *unknown; /**< bytes_s is 0, for this reason; else NULL */
+};
+
+/** What codec and processor make of bytes like those of state. */
+struct eng_codec_rate {
+    double bytes_s; /**< that one thread encodes, or decodes, a second: the mean of both */
+    double ratio;   /**< encoded to as much of them */
 };
 
 /** The directory of files. Where only a plan is made, what a short probe has found. */
@@ -147,6 +171,30 @@ struct eng_plan_host {
     const char *private_path; /**< coll_unregistered_path() */
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
+
+/** Bytes a second of a rank. */
+struct eng_updater_rates {
+    double copies; /**< between host and device, each way, both at once */
+    double memory; /**< of the host, read and written together */
+};
+
+struct eng_updater_seconds {
+    double host, device;
+};
+
+/** How it was decided. */
+struct eng_updater {
+    char why[512]; /**< not by seconds: for this reason; "" */
+    struct eng_updater_rates rates;
+    struct eng_updater_seconds seconds; /**< of the slowest rank */
+    bool uncounted; /**< the plan is without what measuring takes, with which it would not fit */
+};
+
+/** Whether there are rates and seconds. */
+static inline bool eng_updater_measured(const struct eng_updater *updater)
+{
+    return updater->rates.copies > 0;
+}
 
 /** Everything the plan tells of. */
 struct eng_plan_facts {

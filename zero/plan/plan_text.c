@@ -4,7 +4,6 @@
 #include "base/kernels/kernels.h"
 #include "base/text.h"
 #include "offload/direct_file.h"
-#include "zero/store/nvme_tier.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,3 @@
-#include "zero/api/commit.h"
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/snapshot/recovery_point.h"

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "checkpoint/tensor_digest.h"
-#include "zero/exec/exec.h"
+#include "zero/core/exec_table.h"
 
 #include <stdlib.h>
 #include <string.h>

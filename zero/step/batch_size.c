@@ -3,9 +3,9 @@
 #include "zero/step/batch_size.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/planner.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 

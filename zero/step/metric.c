@@ -1,8 +1,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
 #include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 

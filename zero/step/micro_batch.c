@@ -2,8 +2,8 @@
 
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/evaluation.h"

@@ -1,7 +1,7 @@
 // What gradients lead to that are not finite: an error or a skip, and another loss scale.
 
 #include "zero/core/api_call.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 #include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
 #include "zero/step/zero_step.h"

@@ -4,7 +4,7 @@
 #include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/executors.h"
 #include "zero/link/publish.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"

@@ -2,9 +2,10 @@
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
+#include "zero/core/exec_table.h"
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
-#include "zero/exec/exec.h"
+#include "zero/exec/gpu.h"
 #include "zero/store/host_visit.h"
 
 static size_t place_index(size_t element, size_t first_granule)

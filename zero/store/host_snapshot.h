@@ -5,7 +5,7 @@
 #ifndef ZERO_STORE_HOST_SNAPSHOT_H
 #define ZERO_STORE_HOST_SNAPSHOT_H
 
-#include "zero/store/store.h"
+#include "zero/core/store_table.h"
 
 extern const struct eng_snapshot_ops eng_host_snapshot;
 

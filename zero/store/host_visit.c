@@ -7,8 +7,8 @@
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"
 #include "zero/core/context.h"
+#include "zero/core/link_table.h"
 #include "zero/exec/device_parts.h"
-#include "zero/link/link.h"
 
 #include <string.h>
 

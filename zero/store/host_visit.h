@@ -6,8 +6,8 @@
 #ifndef ZERO_STORE_HOST_VISIT_H
 #define ZERO_STORE_HOST_VISIT_H
 
+#include "zero/core/store_table.h"
 #include "zero/model/placement.h"
-#include "zero/store/store.h"
 
 /** Bytes of the buffers that a rank with this placement has. */
 size_t eng_bounce_bytes(const zero_ctx *z, const struct eng_placement *placement);

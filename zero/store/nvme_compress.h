@@ -15,7 +15,7 @@
 #ifndef ZERO_STORE_NVME_COMPRESS_H
 #define ZERO_STORE_NVME_COMPRESS_H
 
-#include "zero/config/config.h"
+#include "zero/plan/plan.h"
 
 /** An update: how long the program was in it, and of that it waited for tiles. All zero: there was
  * none. */
@@ -33,12 +33,6 @@ struct eng_compression {
     uint64_t spent_ns;             /**< by the program, in the update under way */
     double waited_then;            /**< for tiles, before it */
     struct eng_update_time newest; /**< that the other ranks don't know yet */
-};
-
-/** What codec and processor make of bytes like those of state. */
-struct eng_codec_rate {
-    double bytes_s; /**< that one thread encodes, or decodes, a second: the mean of both */
-    double ratio;   /**< encoded to as much of them */
 };
 
 struct eng_compression eng_compression_begin(const struct eng_config *config);

@@ -11,7 +11,7 @@
 #include "offload/io/io_engine.h"
 #include "zero/core/stop.h"
 #include "zero/exec/gpu.h"
-#include "zero/plan/memory_probe.h"
+#include "zero/exec/memory_probe.h"
 #include "zero/store/nvme_codec.h"
 #include "zero/store/tile_transfers.h"
 

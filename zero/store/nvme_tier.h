@@ -153,7 +153,8 @@ zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct b
 /** Makes what is in memory anyway what the tile has of it; state must cover the elements. */
 void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count);
 
-/* Entries of eng_store_nvme (zero/store/store.h), by file; until the tier is open they do nothing.
+/* Entries of eng_store_nvme (zero/core/store_table.h), by file; until the tier is open they do
+ * nothing.
  */
 
 /* ---- nvme_tier.c */

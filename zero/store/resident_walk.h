@@ -4,7 +4,7 @@
 #ifndef ZERO_STORE_RESIDENT_WALK_H
 #define ZERO_STORE_RESIDENT_WALK_H
 
-#include "zero/store/store.h"
+#include "zero/core/store_table.h"
 
 /** The entry `visit` of a store, and what it is called with. */
 struct eng_visit {

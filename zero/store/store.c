@@ -1,7 +1,7 @@
 // Which store a context has, and the stores whose state is in memory: the host's, or the GPU's, or
 // the host's from where it passes through the GPU.
 
-#include "zero/store/store.h"
+#include "zero/store/stores.h"
 
 #include "zero/core/context.h"
 #include "zero/exec/device_parts.h"

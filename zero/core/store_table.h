@@ -1,6 +1,6 @@
 /**
- * zero/store/store.h: where a rank keeps its state, which is master weights and moments, sums of
- * gradients and working copies.
+ * zero/core/store_table.h: where a rank keeps its state, which is master weights and moments, sums
+ * of gradients and working copies.
  *
  * One table of operations a kind of store. zero_open() chooses it, and zero_commit() once more if
  * offload_update=auto has left it open; from then on z->store never changes. What a store has
@@ -19,32 +19,16 @@
  * Every entry is *local* unless it says otherwise: it exchanges nothing with other ranks. Entries
  * return ZERO_OK or a failure that z->error has, except where they take an error to fill.
  */
-#ifndef ZERO_STORE_STORE_H
-#define ZERO_STORE_STORE_H
+#ifndef ZERO_CORE_STORE_TABLE_H
+#define ZERO_CORE_STORE_TABLE_H
 
-#include "zero/model/layout.h"
-#include "zero/model/placement.h"
-#include "zero/store/nvme_compress.h"
-#include "zero/zero.h"
+#include "zero/plan/plan.h"
 
 struct ckpt_source;
-struct eng_plan_disk;
+struct eng_exchange_part;
 struct eng_tiles;
 
 /* ------------------------------------------------------------------ what a store needs */
-
-/** What a rank has in files of their own. */
-enum eng_file { ENG_FILE_STATE, ENG_FILE_PARAMS, ENG_FILE_SUMS, ENG_FILES };
-
-/** All zero: there is none. */
-struct eng_file_needs {
-    uint64_t bytes;   /**< of the file */
-    size_t memory;    /**< of what it is moved through: buffers of a pipeline, and of tile I/O */
-    uint64_t read;    /**< by a step: of parameters an estimate, as if each unit were gathered twice
-                           in a micro-batch; of sums at most once a micro-batch, the update
-                           included */
-    uint64_t written; /**< by a step: of sums at most once a micro-batch */
-};
 
 /** What an update takes, and state, parameters and sums in files: all zero but the first without.
  */
@@ -306,10 +290,5 @@ struct eng_store {
     const struct eng_record_ops *records;
     const struct eng_snapshot_ops *snapshot;
 };
-
-extern const struct eng_store eng_store_nvme;
-
-/** Chooses the store that the configuration asks for. */
-void eng_store_choose(zero_ctx *z);
 
 #endif

@@ -1,13 +1,13 @@
 /**
- * zero/plan/memory_probe.h: how fast memory of the host is, and how fast an update could be without
+ * zero/exec/memory_probe.h: how fast memory of the host is, and how fast an update could be without
  * it.
  */
-#ifndef ZERO_PLAN_MEMORY_PROBE_H
-#define ZERO_PLAN_MEMORY_PROBE_H
+#ifndef ZERO_EXEC_MEMORY_PROBE_H
+#define ZERO_EXEC_MEMORY_PROBE_H
 
 #include "base/pool.h"
 #include "collectives/comm/comm.h"
-#include "zero/zero.h"
+#include "zero/plan/plan.h"
 
 #include <stddef.h>
 
@@ -21,15 +21,8 @@ size_t eng_probe_bytes(int threads);
 zero_result eng_probe_memory(struct base_pool *pool, struct coll_comm *comm, double *rate,
                              struct base_error *error);
 
-/** What an update of the host's is without memory: how many bytes of state threads update a second,
- * read and written together, of a block that stays in their caches. By the optimizer, and in the
- * types, of the tensor with the most elements of those that train. */
-struct eng_update_rate {
-    double bytes_s;
-    const char *unknown; /**< bytes_s is 0, for this reason; else NULL */
-};
-
-/** Finds it for a pool's threads, in some 20 ms; pool NULL: one. ZERO_E_NOMEM. */
+/** Finds out how fast an update is without memory, for a pool's threads, in some 20 ms; pool NULL:
+ * one. ZERO_E_NOMEM. */
 zero_result eng_probe_update(const zero_ctx *z, struct base_pool *pool,
                              struct eng_update_rate *rate, struct base_error *error);
 

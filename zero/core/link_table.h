@@ -1,7 +1,7 @@
 /**
- * zero/link/link.h: how buckets move between ranks.
+ * zero/core/link_table.h: how buckets move between ranks.
  *
- * One table of operations a kind of link, chosen with the executor (zero/exec/exec.h):
+ * One table of operations a kind of link, chosen with the executor (zero/core/exec_table.h):
  *
  *     name   buckets move                                  executors
  *     host   by the communicator, between hosts' memory    host, cuda_host
@@ -11,8 +11,8 @@
  * of their executor only: on the host zero/step/gradient.c starts their reductions, because their
  * tiles are looked at and updated while they are in cache.
  */
-#ifndef ZERO_LINK_LINK_H
-#define ZERO_LINK_LINK_H
+#ifndef ZERO_CORE_LINK_TABLE_H
+#define ZERO_CORE_LINK_TABLE_H
 
 #include "zero/core/context.h"
 
@@ -57,18 +57,5 @@ struct eng_link {
     /** What the engine's own stream is given from now on begins after all that is under way. */
     zero_result (*await_all)(const zero_ctx *z, struct base_error *error);
 };
-
-extern const struct eng_link eng_link_host, eng_link_gpu;
-
-/** Chooses the link, when the executor is chosen. */
-void eng_link_choose(zero_ctx *z);
-
-/** A section has new values, of version z->publication.version. Collective, ordered. */
-static inline zero_result eng_publish_start(zero_ctx *z, size_t section)
-{
-    z->units[z->layout.sections[section].unit].version = z->publication.version;
-    z->io[section].version = z->publication.version;
-    return z->link->publish(z, section);
-}
 
 #endif

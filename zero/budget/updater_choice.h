@@ -1,6 +1,6 @@
 /**
- * zero/plan/updater_choice.h: who updates state that is offloaded from a GPU to memory of the host,
- * where that is left to zero_commit() (offload_update=auto).
+ * zero/budget/updater_choice.h: who updates state that is offloaded from a GPU to memory of the
+ * host, where that is left to zero_commit() (offload_update=auto).
  *
  * Where only one way can be gone, or has room on every GPU, it is that; where there is no room to
  * measure, the host's. Else what each way cannot be faster than is estimated: what moves between
@@ -9,15 +9,10 @@
  * what goes on side by side the longest. The same way for all ranks: the one of which the slowest
  * rank has the less. No bit depends on it.
  */
-#ifndef ZERO_PLAN_UPDATER_CHOICE_H
-#define ZERO_PLAN_UPDATER_CHOICE_H
+#ifndef ZERO_BUDGET_UPDATER_CHOICE_H
+#define ZERO_BUDGET_UPDATER_CHOICE_H
 
-#include "zero/zero.h"
-
-#include "base/error.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "zero/plan/plan.h"
 
 /** Bytes of a rank in a step. */
 struct eng_updater_work {
@@ -29,30 +24,6 @@ struct eng_updater_work {
                            micro-batches, read by the update */
     bool staged;      /**< a device that updates moves gradients and parameters like that, too */
 };
-
-/** Bytes a second of a rank. */
-struct eng_updater_rates {
-    double copies; /**< between host and device, each way, both at once */
-    double memory; /**< of the host, read and written together */
-};
-
-struct eng_updater_seconds {
-    double host, device;
-};
-
-/** How it was decided. */
-struct eng_updater {
-    char why[512]; /**< not by seconds: for this reason; "" */
-    struct eng_updater_rates rates;
-    struct eng_updater_seconds seconds; /**< of the slowest rank */
-    bool uncounted; /**< the plan is without what measuring takes, with which it would not fit */
-};
-
-/** Whether there are rates and seconds. */
-static inline bool eng_updater_measured(const struct eng_updater *updater)
-{
-    return updater->rates.copies > 0;
-}
 
 /** What both ways take a rank, at least. *Pure.* */
 struct eng_updater_seconds eng_updater_estimate(const struct eng_updater_work *work,

@@ -1,4 +1,4 @@
-#include "zero/plan/memory_probe.h"
+#include "zero/exec/memory_probe.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
