@@ -15,7 +15,8 @@ set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 set(ZERO_SUBFOLDERS
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
     collectives/rendezvous collectives/tcp collectives/transport
-    zero/config zero/model zero/optim)
+    zero/api zero/budget zero/config zero/core zero/debug zero/exec zero/link zero/model zero/optim
+    zero/param zero/plan zero/snapshot zero/step zero/store)
 
 function(zero_make_include_roots)
   foreach(folder IN ITEMS base offload collectives checkpoint zero tools examples tests)

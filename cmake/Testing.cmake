@@ -24,11 +24,11 @@ endfunction()
 # A program linked with internals: it may include every header of the tree as "folder/file.h", and
 # tests' own as "tests/...". PARTS are files that other programs have too; they are compiled once.
 # FOLDERS names the highest folder libraries it needs, such as zero_base; what stands below them
-# comes along. Default: zero_core, that is everything.
+# comes along. Default: zero_api, that is everything.
 function(zero_test_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;PARTS;FOLDERS;LIBS" ${ARGN})
   if(NOT arg_FOLDERS)
-    set(arg_FOLDERS zero_core)
+    set(arg_FOLDERS zero_api)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests)
