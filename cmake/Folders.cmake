@@ -15,6 +15,7 @@ set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 set(ZERO_SUBFOLDERS
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
     collectives/rendezvous collectives/tcp collectives/transport
+    offload/io
     zero/api zero/budget zero/config zero/core zero/debug zero/exec zero/link zero/model zero/optim
     zero/param zero/plan zero/snapshot zero/step zero/store)
 
@@ -71,14 +72,14 @@ endfunction()
 #            [LIBRARIES <libraries...>])
 #
 # zero_folder() of zero_<sub-folder>, one of several in a CMakeLists.txt, the lowest first. It may
-# include and call base, the floors before it, and what those may.
+# include and call base, the floors before it, and what those may; and the vocabulary.
 macro(zero_floor folder)
   cmake_parse_arguments(floor "" "" "MAY_INCLUDE;BELOW;LIBRARIES;SOURCES" ${ARGN})
   get_filename_component(name ${folder} NAME)
   list(TRANSFORM floor_SOURCES PREPEND ${name}/)
   list(APPEND floor_roots ${folder} ${floor_MAY_INCLUDE})
   zero_folder(zero_${name}
-    MAY_INCLUDE ${floor_roots} base public
+    MAY_INCLUDE ${floor_roots} base vocabulary
     BELOW ${floor_targets} ${floor_BELOW} zero_base
     LIBRARIES ${floor_LIBRARIES}
     SOURCES ${floor_SOURCES})

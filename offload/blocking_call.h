@@ -2,7 +2,7 @@
  * offload/blocking_call.h: calls into a file system that may never come back, made by a thread of
  * its own. The caller waits for it until its deadline, and no longer.
  *
- * It is for what no queue of reads and writes (offload/io.h) does: records, flushes, the end of
+ * It is for what no queue of reads and writes (offload/io/io.h) does: records, flushes, the end of
  * files. A call that hangs in the kernel can be neither interrupted nor taken back. What it uses
  * stays where it is until it returns. The last call, which gives that back, comes after it.
  *

@@ -5,7 +5,7 @@
 #ifndef OFFLOAD_DISK_PROBE_H
 #define OFFLOAD_DISK_PROBE_H
 
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/pages.h"
 
 struct off_disk_probe_config {

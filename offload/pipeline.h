@@ -23,7 +23,7 @@
 #ifndef OFFLOAD_PIPELINE_H
 #define OFFLOAD_PIPELINE_H
 
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/pages.h"
 #include "offload/tile_codec.h"
 #include "offload/tilefile.h"

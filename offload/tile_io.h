@@ -16,7 +16,7 @@
 #ifndef OFFLOAD_TILE_IO_H
 #define OFFLOAD_TILE_IO_H
 
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/pages.h"
 #include "offload/pipeline.h"
 #include "offload/tilefile.h"

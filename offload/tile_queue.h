@@ -6,7 +6,7 @@
 #ifndef OFFLOAD_TILE_QUEUE_H
 #define OFFLOAD_TILE_QUEUE_H
 
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/pages.h"
 #include "offload/tilefile.h"
 

@@ -4,13 +4,13 @@
  *
  * An engine is given transfers, each with a number of the queue's, and gives back numbers and
  * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
- * queue's work (offload/io.c), so an engine is small. A new one is one file in offload/io/ that
+ * queue's work (offload/io/io.c), so an engine is small. A new one is one file in offload/io/ that
  * begins as io_skeleton.c does, and one line in the list of io_engines.c.
  */
 #ifndef OFFLOAD_IO_IO_ENGINE_H
 #define OFFLOAD_IO_IO_ENGINE_H
 
-#include "offload/io.h"
+#include "offload/io/io.h"
 
 /** A part of a request. */
 struct off_transfer {

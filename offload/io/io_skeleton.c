@@ -3,7 +3,7 @@
  * to the list of io_engines.c and to CMakeLists.txt. It is compiled with the tests, so that it
  * stays true, and linked into nothing.
  *
- * The queue (offload/io.c) sees to these rules, so an engine need not:
+ * The queue (offload/io/io.c) sees to these rules, so an engine need not:
  *   - no more transfers are under way than config->depth, and no number is used twice at a time;
  *   - memory lies in one of config->ranges, and no transfer crosses a multiple of 64 MiB in one;
  *   - short, interrupted and failed transfers; faults for tests; messages; what is counted.

@@ -1,7 +1,7 @@
 // io=auto: the best engine that the system lets us have, and why it is not a better one. Each case
 // in a process of its own, because what it gives up does not come back.
 #include "base/fault.h"
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/io/io_engine.h"
 #include "offload/pages.h"
 #include "tests/unit/refuse_calls.h"

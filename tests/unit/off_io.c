@@ -1,8 +1,8 @@
-// offload/io.h: every engine moves all of the bytes, or a request says what failed.
+// offload/io/io.h: every engine moves all of the bytes, or a request says what failed.
 #include "base/clock.h"
 #include "base/fault.h"
 #include "offload/direct_file.h"
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/io/io_engine.h"
 #include "offload/pages.h"
 #include "tests/sweep.h"

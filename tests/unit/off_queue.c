@@ -1,7 +1,7 @@
-// offload/io.c against an engine of the test's: how many transfers are under way, which, and what
+// offload/io/io.c against an engine of the test's: how many transfers are under way, which, and what
 // becomes of requests when the engine breaks.
 #include "base/arena.h"
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/io/io_engine.h"
 #include "offload/pages.h"
 

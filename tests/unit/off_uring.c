@@ -1,7 +1,7 @@
 // What is said of a system that does not let us use io_uring, or not for so much memory. Each
 // in a process of its own, because what it gives up does not come back. And much memory.
 #include "base/fault.h"
-#include "offload/io.h"
+#include "offload/io/io.h"
 #include "offload/io/io_engine.h"
 #include "offload/pages.h"
 #include "tests/unit/refuse_calls.h"

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/** For a pass through tiles of the default size: the most bytes of a transfer (offload/io.h), the
- * tiles in memory, unless host_bytes says so, and the tiles being read, and written, at a time.
+/** For a pass through tiles of the default size: the most bytes of a transfer (offload/io/io.h),
+ * the tiles in memory, unless host_bytes says so, and the tiles being read, and written, at a time.
  * Virtual disks may report everything they have done at once, when nothing is left to do, and then
  * wait for 0.1 to 0.2 ms. So for every tile that is read or written another one has to wait, read
  * before or to be written next. The more there are, the less the disk stands still. One disk has

@@ -1,9 +1,10 @@
 /**
- * offload/io.h: reads and writes of files, many at a time, while the program does something else.
+ * offload/io/io.h: reads and writes of files, many at a time, while the program does something
+ * else.
  *
  * A queue takes requests of any size, cuts them into transfers, keeps as many of those under way as
  * it has credits, and gives each request back when all of it is done. One of several engines
- * (io/io_engine.h) moves the bytes:
+ * (io_engine.h) moves the bytes:
  *
  *     create -> add_file ...                  once
  *     submit ... -> commit                    hands over what was submitted, all at once
@@ -27,8 +28,8 @@
  *     offload.enter                 uring: each call that has the kernel begin what it was handed;
  *                                   eagain, ebusy and eintr are repeated as real ones
  */
-#ifndef OFFLOAD_IO_H
-#define OFFLOAD_IO_H
+#ifndef OFFLOAD_IO_IO_H
+#define OFFLOAD_IO_IO_H
 
 #include "base/error.h"
 

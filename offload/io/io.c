@@ -1,4 +1,4 @@
-#include "offload/io.h"
+#include "offload/io/io.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
