@@ -13,6 +13,8 @@ set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 # Sub-folders that are libraries of their own: each has an include root of its own, such as
 # include-roots/collectives.comm, so that a lower one cannot include a higher one.
 set(ZERO_SUBFOLDERS
+    checkpoint/codec checkpoint/directory checkpoint/entropy checkpoint/files checkpoint/manifest
+    checkpoint/safetensors checkpoint/shard
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
     collectives/rendezvous collectives/tcp collectives/transport
     offload/io

@@ -17,7 +17,7 @@
 #ifndef CHECKPOINT_DIRECTORY_DIRECTORY_H
 #define CHECKPOINT_DIRECTORY_DIRECTORY_H
 
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 #include "checkpoint/manifest/manifest.h"
 
 /** Longest path of a directory, without what is below it; and room for that, too. */

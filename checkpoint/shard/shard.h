@@ -8,7 +8,7 @@
 #define CHECKPOINT_SHARD_SHARD_H
 
 #include "checkpoint/codec/block_codec.h"
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 #include "checkpoint/manifest/manifest.h"
 #include "checkpoint/shard/write_behind.h"
 

@@ -9,7 +9,7 @@
 #ifndef CHECKPOINT_SHARD_WRITE_BEHIND_H
 #define CHECKPOINT_SHARD_WRITE_BEHIND_H
 
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 
 enum {
     CKPT_WRITE_BEHIND_RING = 8 << 20,  /**< bytes that are being made, and written, at most */

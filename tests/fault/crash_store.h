@@ -1,11 +1,11 @@
 /**
  * tests/fault/crash_store.h: a file system in memory that records everything done to it, for
- * checkpoint/directory/ckpt_store.h. crash_states.h makes of the record what a power cut may leave.
+ * checkpoint/files/ckpt_store.h. crash_states.h makes of the record what a power cut may leave.
  */
 #ifndef TESTS_FAULT_CRASH_STORE_H
 #define TESTS_FAULT_CRASH_STORE_H
 
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 
 enum {
     CRASH_NAME = 40,

@@ -1,11 +1,11 @@
 /**
- * tests/unit/memory_store.h: a store (checkpoint/directory/ckpt_store.h) whose files are in memory,
+ * tests/unit/memory_store.h: a store (checkpoint/files/ckpt_store.h) whose files are in memory,
  * for tests that damage them by the thousand. It has files only, no directories, locks or renames.
  */
 #ifndef TESTS_UNIT_MEMORY_STORE_H
 #define TESTS_UNIT_MEMORY_STORE_H
 
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 
 enum { MEMORY_FILES = 64 };
 

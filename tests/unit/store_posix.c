@@ -1,6 +1,6 @@
-// checkpoint/directory/ckpt_store.h on files of the system.
+// checkpoint/files/ckpt_store.h on files of the system.
 #include "base/fault.h"
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 #include "tests/unit/temporary.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/directory/ckpt_store.h"
+#include "checkpoint/files/ckpt_store.h"
 
 #include "base/arena.h"
 #include "base/file.h"

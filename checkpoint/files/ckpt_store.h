@@ -1,5 +1,5 @@
 /**
- * checkpoint/directory/ckpt_store.h: what a checkpoint asks of a file system, behind one table, so
+ * checkpoint/files/ckpt_store.h: what a checkpoint asks of a file system, behind one table, so
  * that tests can record every write, flush and rename, and look at each state that a power cut may
  * leave.
  *
@@ -9,8 +9,8 @@
  * error is set too) if what it names is not there, else ZERO_E_IO unless said otherwise. *Local.*
  * Different files can be used by different threads.
  */
-#ifndef CHECKPOINT_DIRECTORY_CKPT_STORE_H
-#define CHECKPOINT_DIRECTORY_CKPT_STORE_H
+#ifndef CHECKPOINT_FILES_CKPT_STORE_H
+#define CHECKPOINT_FILES_CKPT_STORE_H
 
 #include "base/file.h" // base_entry_fn
 
