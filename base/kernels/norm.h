@@ -10,12 +10,14 @@
 #include <math.h>
 
 /** What is added up and squared; the first two sources have their addresses in registers. few, if
- * it is not 0, is how many there are, and nothing is before them. */
+ * it is not 0, is how many there are, and nothing is before them. `before` is that of `from`: a
+ * NULL that the compiler knows saves a register. */
 struct addends {
     const struct eng_contributions *from;
     zero_dtype dtype;
     int few;
     const void *pair[2];
+    const float *before;
 };
 
 /** Their sum at element i of the run. */
@@ -25,8 +27,7 @@ INLINE vector sum_of(const struct addends *a, size_t i)
     const void *one = a->pair[0];
     if (a->few)
         return sum_in_order(a->dtype, NULL, 0, one, a->pair, a->few, from->first + i);
-    return sum_in_order(a->dtype, from->before, i, one, from->sources, from->count,
-                        from->first + i);
+    return sum_in_order(a->dtype, a->before, i, one, from->sources, from->count, from->first + i);
 }
 
 /** Adds the squares of the sums at i .. i+15 of a granule. */
@@ -82,10 +83,11 @@ INLINE double square_one(const struct addends *a, size_t i, size_t end)
 }
 
 INLINE void square_sums(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
-                        int few, double *squares)
+                        int few, const float *before, double *squares)
 {
     const struct eng_contributions parts = *from;
-    const struct addends a = {&parts, dtype, few, {from->sources[0], from->sources[few > 1]}};
+    const struct addends a = {
+        &parts, dtype, few, {from->sources[0], from->sources[few > 1]}, before};
     // One of the two goes through the first half and the other one through the second: what either
     // asks for ahead is its own next.
     const size_t half = elements / ENG_GRANULE / 2;
@@ -101,12 +103,14 @@ INLINE void square_some(size_t elements, const struct eng_contributions *from, z
                         double *squares)
 {
     assert(from->count >= 1);
-    if (from->count == 1 && !from->before)
-        square_sums(elements, from, dtype, 1, squares);
-    else if (from->count == 2 && !from->before)
-        square_sums(elements, from, dtype, 2, squares);
+    if (from->before)
+        square_sums(elements, from, dtype, 0, from->before, squares);
+    else if (from->count == 1)
+        square_sums(elements, from, dtype, 1, NULL, squares);
+    else if (from->count == 2)
+        square_sums(elements, from, dtype, 2, NULL, squares);
     else
-        square_sums(elements, from, dtype, 0, squares);
+        square_sums(elements, from, dtype, 0, NULL, squares);
 }
 
 static void sum_squares(size_t count, const struct eng_contributions *from, double *squares)

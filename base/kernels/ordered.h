@@ -49,62 +49,42 @@ INLINE vector widened(zero_dtype dtype, const void *source, size_t i)
     return floats_in(load_source(dtype, true, source, i));
 }
 
-INLINE packet add_f32(packet value, packet next)
-{
-    return packet_of(add(floats_in(value), floats_in(next)));
-}
-
-/** What the sum begins with: elements `at` .. of the first source, and if `before` is not NULL its
- * elements i .., of which each has so many bytes: as many packets as there are. */
-INLINE void begin_sum(zero_dtype dtype, bool ask, combine_fn combine, const void *before, size_t i,
-                      size_t bytes, const void *source, size_t at, packet *values, size_t packets)
-{
-#pragma GCC unroll 8
-    for (size_t j = 0; j < packets; j++)
-        values[j] = load_source(dtype, ask, source, at + j * (sizeof(packet) / bytes));
-    if (!before)
-        return;
-    const unsigned char *first = (const unsigned char *)before + i * bytes;
-#pragma GCC unroll 8
-    for (size_t j = 0; j < packets; j++) {
-        const void *at_j = first + j * sizeof(packet);
-        const packet value = ask ? packet_of(load(at_j)) : load_packet(at_j, bytes);
-        values[j] = combine(value, values[j]);
-    }
-}
-
-/** Goes on with the next source. */
-INLINE void continue_sum(zero_dtype dtype, bool ask, combine_fn combine, size_t bytes,
-                         const void *source, size_t at, packet *values, size_t packets)
-{
-#pragma GCC unroll 8
-    for (size_t j = 0; j < packets; j++)
-        values[j] =
-            combine(values[j], load_source(dtype, ask, source, at + j * (sizeof(packet) / bytes)));
-}
-
-/** All of it, the loop over the sources unrolled. */
+/** The ordered sum from element i of `before` on, which may be NULL, and from element `at` of the
+ * sources on, of which each has so many bytes: as many packets as there are. The loop over the
+ * sources is unrolled. */
 INLINE void combine_in_order(zero_dtype dtype, combine_fn combine, const void *before, size_t i,
                              size_t bytes, const void *const *sources, int count, size_t at,
                              packet *values, size_t packets)
 {
-    begin_sum(dtype, false, combine, before, i, bytes, sources[0], at, values, packets);
+    const size_t elements = sizeof(packet) / bytes;
 #pragma GCC unroll 8
-    for (int k = 1; k < count; k++)
-        continue_sum(dtype, false, combine, bytes, sources[k], at, values, packets);
+    for (size_t j = 0; j < packets; j++)
+        values[j] = load_source(dtype, false, sources[0], at + j * elements);
+    const unsigned char *first = (const unsigned char *)before + i * bytes;
+#pragma GCC unroll 8
+    for (size_t j = 0; j < packets && before; j++)
+        values[j] = combine(load_packet(first + j * sizeof(packet), bytes), values[j]);
+#pragma GCC unroll 8
+    for (int k = 1; k < count; k++) {
+#pragma GCC unroll 8
+        for (size_t j = 0; j < packets; j++)
+            values[j] =
+                combine(values[j], load_source(dtype, false, sources[k], at + j * elements));
+    }
 }
 
 /** The ordered sum of one vector of floats: element i of `before`, which may be NULL, and element
  * `at` of `one`, which is the first source, and of the others. What lies further on is prefetched.
- */
+ * The total is a vector all the way: as a packet, which has words, it takes a move a source. */
 INLINE vector sum_in_order(zero_dtype dtype, const float *before, size_t i, const void *one,
                            const void *const *sources, int count, size_t at)
 {
-    packet total;
-    begin_sum(dtype, true, add_f32, before, i, sizeof(float), one, at, &total, 1);
+    vector total = widened(dtype, one, at);
+    if (before)
+        total = add(load(before + i), total);
     for (int k = 1; k < count; k++)
-        continue_sum(dtype, true, add_f32, sizeof(float), sources[k], at, &total, 1);
-    return floats_in(total);
+        total = add(total, widened(dtype, sources[k], at));
+    return total;
 }
 
 #endif

@@ -19,6 +19,11 @@ struct numbers {
     mark_fn not_finite, nan; /**< NULL for integers */
 };
 
+INLINE packet add_f32(packet value, packet next)
+{
+    return packet_of(add(floats_in(value), floats_in(next)));
+}
+
 INLINE packet least_f32(packet value, packet next)
 {
     return packet_of(least(floats_in(value), floats_in(next)));
