@@ -3,7 +3,6 @@
 #include "base/cpu.h"
 #include "base/kernels/device_kernels.h"
 
-#include <pthread.h>
 #include <string.h>
 
 // In ascending order of preference.
@@ -24,8 +23,7 @@ const struct eng_kernels *eng_kernels_at(size_t i)
 
 const struct eng_kernels *eng_kernels_find(const char *name)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, eng_prefetch_choose);
+    eng_prefetch_choose();
     const bool best = strcmp(name, "auto") == 0;
     for (size_t i = TABLES; i-- > 0;)
         if ((best || strcmp(name, tables[i]->name) == 0) && tables[i]->usable())

@@ -27,15 +27,17 @@ extern const struct eng_kernels eng_kernels_avx512;
 
 /**
  * The distance in bytes at which loops prefetch: ENG_PREFETCH_BYTES, or 0 on a processor of AMD.
- * eng_kernels_find() sets it once a process; the benchmark sets it, too. It changes no bit.
+ * eng_kernels_find() and coll_sum_best() have it chosen; the benchmark sets it, too. It changes no
+ * bit.
  *
  * Where a loop divides, or goes through one array only, the prefetching of an Intel processor
  * leaves an eighth to a third of the bandwidth unused. That of Zen 4 does not: there a prefetch
- * 1 KiB ahead or more costs a fifth. tests/bench/bench_update.c has a row that compares both.
+ * 1 KiB ahead or more costs an update a fifth, and an ordered sum a tenth.
+ * tests/bench/bench_update.c has a row that compares both.
  */
 extern size_t eng_prefetch_bytes;
 
-/** Chooses eng_prefetch_bytes for this processor. Once a process, before any kernel runs. */
+/** Chooses eng_prefetch_bytes for this processor, the first time. *Local*, any thread. */
 void eng_prefetch_choose(void);
 
 /** Prefetches what lies eng_prefetch_bytes behind x; that address need not exist. With 0 it is the

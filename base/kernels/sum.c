@@ -2,6 +2,7 @@
 
 #include "base/bfloat16.h"
 #include "base/cpu.h"
+#include "base/kernels/kernel_tables.h"
 
 #include <assert.h>
 #include <math.h>
@@ -27,6 +28,7 @@ const struct coll_sum_kernels *coll_sum_at(int i)
 const struct coll_sum_kernels *coll_sum_best(void)
 {
     const struct coll_sum_kernels *best = coll_sum_at(0), *next;
+    eng_prefetch_choose();
     for (int i = 1; (next = coll_sum_at(i)) != NULL; i++)
         best = next;
     assert(best->size == sizeof(struct coll_sum_kernels));
