@@ -1,7 +1,6 @@
 #include "collectives/host/host.h"
 
 #include "base/arena.h"
-#include "base/cpu.h"
 
 #include <assert.h>
 #include <string.h>

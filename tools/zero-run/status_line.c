@@ -2,7 +2,6 @@
 
 #include "tools/zero-run/run.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
 
 #include <errno.h>

@@ -17,7 +17,6 @@
 #include "zero/step/evaluation.h"
 #include "zero/step/zero_step.h"
 #include "zero/store/host_memory.h"
-#include "zero/store/host_visit.h"
 #include "zero/store/stores.h"
 
 #include "base/arena.h"

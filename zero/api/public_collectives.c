@@ -9,7 +9,6 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "collectives/control/control.h"
-#include "zero/core/context.h"
 #include "zero/core/stop.h"
 #include "zero/model/versioned.h"
 

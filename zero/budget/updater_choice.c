@@ -1,7 +1,6 @@
 #include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 
-#include "collectives/gpu/gcomm.h"
 #include "zero/budget/budget.h"
 #include "zero/core/context.h"
 #include "zero/exec/gpu.h"

@@ -17,7 +17,6 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/exec/caller_memory.h"
-#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "base/text.h"

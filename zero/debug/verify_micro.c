@@ -8,7 +8,6 @@
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/param/frozen.h"
 
 #include "base/arena.h"
 

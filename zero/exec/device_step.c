@@ -6,7 +6,6 @@
 #include "zero/core/link_table.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
-#include "zero/core/telemetry.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/executors.h"
 #include "zero/exec/stochastic.h"

@@ -1,5 +1,4 @@
 #include "zero/link/publish.h"
-#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"

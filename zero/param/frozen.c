@@ -2,7 +2,6 @@
 // others, their gradients are zeros.
 
 #include "zero/param/frozen.h"
-#include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"
 #include "zero/core/progress.h"

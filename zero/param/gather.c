@@ -1,4 +1,3 @@
-#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"
@@ -8,7 +7,6 @@
 #include "zero/exec/caller_memory.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/store/host_memory.h"
 
 #include "base/clock.h"
 

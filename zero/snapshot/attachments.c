@@ -2,7 +2,6 @@
 #include "zero/core/progress.h"
 #include "zero/snapshot/recovery_point.h"
 #include "zero/snapshot/snapshot.h"
-#include "zero/step/gradient.h"
 
 #include "base/arena.h"
 #include "checkpoint/tensor_digest.h"

@@ -15,7 +15,6 @@
 #include "zero/param/frozen.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/fused.h"
-#include "zero/store/host_memory.h"
 #include "zero/store/master_weights.h"
 
 #include "base/clock.h"

@@ -3,7 +3,6 @@
 #include "zero/core/api_call.h"
 #include "zero/core/exec_table.h"
 #include "zero/core/progress.h"
-#include "zero/step/gradient.h"
 #include "zero/step/step_outcome.h"
 
 #include <errno.h>

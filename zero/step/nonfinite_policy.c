@@ -2,9 +2,7 @@
 
 #include "zero/core/api_call.h"
 #include "zero/exec/executors.h"
-#include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
-#include "zero/step/zero_step.h"
 
 #include <inttypes.h>
 #include <math.h>

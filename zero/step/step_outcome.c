@@ -2,8 +2,6 @@
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
 #include "zero/core/progress.h"
-#include "zero/step/fused.h"
-#include "zero/step/gradient.h"
 #include "zero/step/outcome.h"
 #include "zero/step/zero_step.h"
 

@@ -4,7 +4,6 @@
 #include "zero/step/update.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/telemetry.h"
-#include "zero/exec/stochastic.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 
