@@ -401,10 +401,10 @@ struct zero_ctx {
     zero_statistics stats;
     struct eng_job job;
 
-    const struct eng_exec *exec;   /**< who computes: exec.h */
-    const struct eng_link *link;   /**< how buckets move: zero/core/link_table.h */
+    const struct eng_exec *exec;   /**< who computes: exec_table.h */
+    const struct eng_link *link;   /**< how buckets move: link_table.h */
     struct eng_device *device;     /**< where the program computes; NULL: on the host */
-    const struct eng_store *store; /**< where state is kept */
+    const struct eng_store *store; /**< where state is kept: store_table.h */
     struct eng_tier *tier;         /**< state in a file; NULL: all of it is in memory */
     struct eng_saving saving;
 };
