@@ -22,26 +22,21 @@ extern const struct eng_kernels eng_kernels_ref;
 extern const struct eng_kernels eng_kernels_avx2;
 extern const struct eng_kernels eng_kernels_avx512;
 
-/** The distance in bytes at which loops prefetch where it helps. */
-#define ENG_PREFETCH_BYTES 2048
-
 /**
- * The distance in bytes at which loops prefetch: ENG_PREFETCH_BYTES, or 0 on a processor of AMD.
- * eng_kernels_find() and coll_sum_best() have it chosen; the benchmark sets it, too. It changes no
- * bit.
+ * The distance in bytes at which loops prefetch: 512 on a processor of AMD, 2048 on others. It
+ * changes no bit. eng_prefetch_choose() sets it; the benchmark sets it, too.
  *
  * Where a loop divides, or goes through one array only, the prefetching of an Intel processor
- * leaves an eighth to a third of the bandwidth unused. That of Zen 4 does not: there a prefetch
- * 1 KiB ahead or more costs an update a fifth, and an ordered sum a tenth.
- * tests/bench/bench_update.c has a row that compares both.
+ * leaves an eighth to a third of the bandwidth unused. Zen 4's leaves a tenth unused with AVX-512
+ * and a quarter with AVX2, and gains nothing from a distance of 2 KiB. tests/bench/bench_update.c
+ * has a row that compares the two distances.
  */
 extern size_t eng_prefetch_bytes;
 
-/** Chooses eng_prefetch_bytes for this processor, the first time. *Local*, any thread. */
+/** Chooses eng_prefetch_bytes for this processor, at its first call; later calls do nothing. */
 void eng_prefetch_choose(void);
 
-/** Prefetches what lies eng_prefetch_bytes behind x; that address need not exist. With 0 it is the
- * line that the loop reads anyway. */
+/** Prefetches what lies eng_prefetch_bytes behind x; that address need not exist. */
 static inline void eng_prefetch(const void *x)
 {
     __builtin_prefetch((const void *)((uintptr_t)x + eng_prefetch_bytes));

@@ -5,11 +5,14 @@
 
 #include <pthread.h>
 
-size_t eng_prefetch_bytes = ENG_PREFETCH_BYTES;
+enum { DISTANCE = 2048, DISTANCE_AMD = 512 };
+
+size_t eng_prefetch_bytes = DISTANCE;
 
 static void choose(void)
 {
-    eng_prefetch_bytes = base_cpu_detect().amd ? 0 : ENG_PREFETCH_BYTES;
+    if (base_cpu_detect().amd)
+        eng_prefetch_bytes = DISTANCE_AMD;
 }
 
 void eng_prefetch_choose(void)

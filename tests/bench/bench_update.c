@@ -27,7 +27,9 @@ enum {
     TRIES = 3,                                    // runs of each loop that may be the limit
 };
 
-static const size_t distances[] = {0, 512, 2048};
+enum { NEAR = 512, FAR = 2048 }; // bytes that kernels prefetch ahead
+
+static const size_t distances[] = {0, NEAR, FAR};
 
 enum { DISTANCES = sizeof distances / sizeof distances[0] };
 
@@ -204,7 +206,7 @@ static double plain(void *user)
 static double other_prefetch(void *user)
 {
     const size_t chosen = eng_prefetch_bytes;
-    eng_prefetch_bytes = chosen > 0 ? 0 : ENG_PREFETCH_BYTES;
+    eng_prefetch_bytes = chosen == FAR ? NEAR : FAR;
     const double seconds = timed(user, body_update);
     eng_prefetch_bytes = chosen;
     return seconds;
@@ -306,7 +308,7 @@ static void rows(struct work *work, uint16_t *half, bool all_cores)
     limit_row(work, "update f32", "in memory", of_f32, update, stream, "limit", 0);
     row(work, "update f32", "in memory", of_f32, update, plain, "plain loop", 0);
     row(work, "update f32", "in memory", of_f32, update, other_prefetch,
-        eng_prefetch_bytes > 0 ? "no prefetch" : "prefetch 2048", 0);
+        eng_prefetch_bytes == FAR ? "prefetch 512" : "prefetch 2048", 0);
     limit_row(work, "norm", "in memory", of_norm, norm, read_only, "limit", 0);
     work->arrays.work = half;
     limit_row(work, "update bf16", "in memory", of_bf16, update, stream, "limit", 0);
