@@ -498,20 +498,20 @@ static bool run_bound(struct team_rank *rank, void *user)
 
 static bool measure(const char *folder, const char *zero_run, const char *self)
 {
-    char directory[3][SAVE_PATH], base[SAVE_PATH - 16];
+    char directory[4][SAVE_PATH], base[SAVE_PATH - 16];
     snprintf(base, sizeof base, "%s/bench-save-XXXXXX", folder);
     if (!mkdtemp(base)) {
         perror(base);
         return false;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         snprintf(directory[i], sizeof directory[i], "%s/%d", base, i);
     bench_print_header();
     bool good = true;
     if (wanted("blocks") || wanted("steps") || wanted("short") || wanted("durable"))
         good = team_run("self", 1, run, directory[0]);
     if (wanted("bound"))
-        good = good && team_run("self", 1, run_bound, directory[0]);
+        good = good && team_run("self", 1, run_bound, directory[3]);
     if (wanted("reads"))
         good = good && save_print_reads(directory[1]);
     if (wanted("restarts"))
