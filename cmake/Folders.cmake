@@ -13,6 +13,7 @@ set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 # Sub-folders that are libraries of their own: each has an include root of its own, such as
 # include-roots/collectives.comm, so that a lower one cannot include a higher one.
 set(ZERO_SUBFOLDERS
+    base/device base/hash
     checkpoint/codec checkpoint/directory checkpoint/entropy checkpoint/files checkpoint/manifest
     checkpoint/safetensors checkpoint/shard
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
@@ -32,6 +33,13 @@ function(zero_make_include_roots)
     get_filename_component(folder ${subfolder} DIRECTORY)
     file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${root}/${folder})
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${subfolder} ${ZERO_INCLUDE_ROOTS}/${root}/${subfolder}
+         SYMBOLIC)
+  endforeach()
+  # base/headers: those of base/ itself, without its sub-folders.
+  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/*.h)
+  file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/base.headers/base)
+  foreach(header IN LISTS headers)
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${ZERO_INCLUDE_ROOTS}/base.headers/${header}
          SYMBOLIC)
   endforeach()
   foreach(root IN ITEMS VOCABULARY PUBLIC)
