@@ -6,7 +6,7 @@
 #include "tests/cuda/leftovers.h"
 #include "tests/sweep.h"
 #include "zero/core/addresses.h"
-#include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 
 #include <math.h>
 #include <setjmp.h>

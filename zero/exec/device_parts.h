@@ -3,13 +3,16 @@
  * device: streams, events and arrays.
  *
  *     device_program.c     life, public calls, what both executors on a GPU share.
+ *     device_queue.c       to wait, to copy, and to say what has failed.
  *     device_state.c       memory where state is on the device.
  *     device_reduce.c      gradients: opened, and added up.
  *     device_local.c       reduction=local: a rank's own micro-batches, added up before they
  *                          travel.
- *     device_step.c        a step: decision, update, and what comes back of both.
+ *     device_step.c        a step: decision and update.
+ *     device_outcome.c     what comes back of both, and metrics.
  *     device_ranges.c      the runs that an update works through.
- *     device_tiles.c       state of the host or of files that passes through the device.
+ *     device_tiles.c       state of the host or of files that passes through the device: its tiles,
+ *     device_passes.c      and their way through it.
  *     device_digest.c      fingerprints, and hashes of gradients that are compared.
  *     device_peers_room.c  memory that moving bytes between devices takes.
  *
@@ -159,13 +162,6 @@ struct eng_device {
     struct device_state *state; /**< NULL: that of the host */
 };
 
-/** A failure of the device, with where and what for. */
-zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
-                        struct base_error *error);
-/** Takes it over. */
-zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what);
-/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
-zero_result device_await(zero_ctx *z, void *event, const char *what);
 /** An array of the device's memory. */
 static inline void *device_piece(const struct eng_device *d, enum device_piece piece)
 {
@@ -182,15 +178,47 @@ static inline void *device_updated(const zero_ctx *z, zero_unit unit)
     return unit < 0 ? d->state->persisted : d->lent[unit];
 }
 
+/** Where a step's verdict comes to, and its metrics. */
+static inline struct device_step *device_step_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->steps[step % DEVICE_OPEN_STEPS];
+}
+
+static inline struct device_metrics *device_metrics_of(const zero_ctx *z, uint64_t step)
+{
+    return &z->device->state->metrics[step % DEVICE_STEPS];
+}
+
 /** What is to blame in each section, behind the record of a step's verdict; free while there is
  * none. */
 static inline uint64_t *device_blamed(const zero_ctx *z, uint64_t step)
 {
-    return (uint64_t *)(void *)(z->device->state->steps[step % DEVICE_OPEN_STEPS].record + 1);
+    return (uint64_t *)(void *)(device_step_of(z, step)->record + 1);
 }
 
 struct eng_decision;
 struct eng_grad_opening;
+
+/* ---- device_queue.c */
+
+/** A failure of the device, with where and what for. */
+zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
+                        struct base_error *error);
+/** Takes it over. */
+zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what);
+/** Waits for an event, and helps other ranks meanwhile, as every wait does. */
+zero_result device_await(zero_ctx *z, void *event, const char *what);
+/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
+zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
+                        struct base_error *error);
+/** Room in the host for a table of the device, all 0; NULL: *error says so. */
+void *device_table(size_t count, size_t size, struct base_error *error);
+/** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
+zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
+                          struct base_error *error);
+/** What the engine's own stream is given from now on begins after everything that the program has
+ * queued so far and that reads working copies. */
+zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 
 /* ---- device_program.c: entries of struct eng_exec, and what they have in common */
 
@@ -210,30 +238,31 @@ static inline size_t device_section_bytes(const struct eng_section *section)
     return section->granules * ENG_GRANULE * eng_dtype_size(section->dtype);
 }
 
-/* ---- device_step.c: entries of struct eng_exec */
+/* ---- device_outcome.c: entries of struct eng_exec */
 
 void device_metric_set(const zero_ctx *z, int metric, double value);
-zero_result device_step_begin(zero_ctx *z);
-zero_result device_fuse(zero_ctx *z);
-zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
-zero_result device_update(zero_ctx *z, enum eng_update_kind *kind);
-/* Entries of the stores whose state is on the device, or passes through it. */
-zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass);
-zero_result device_update_section(zero_ctx *z, size_t section);
-zero_result device_update_end(zero_ctx *z, zero_result r);
-zero_result device_step_end(zero_ctx *z);
 zero_result device_take_in(zero_ctx *z, int open);
 zero_result device_prove(zero_ctx *z);
 zero_result device_learn(zero_ctx *z);
-zero_result device_skip(zero_ctx *z);
 void device_look(const zero_ctx *z, bool waits);
 void device_steps_close(zero_ctx *z);
 /** Begins to copy the value of a metric of a step's micro-batch. */
 zero_result device_step_value(zero_ctx *z, int metric, const float *value);
-/** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
- * those whose sums are finite. */
-zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
-                               struct base_error *error);
+/** Makes squares part of the ballot, once a step. */
+zero_result device_add_squares(const zero_ctx *z, struct base_error *error);
+
+/* ---- device_step.c: entries of struct eng_exec */
+
+zero_result device_step_begin(zero_ctx *z);
+zero_result device_fuse(zero_ctx *z);
+zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
+zero_result device_update(zero_ctx *z, enum eng_update_kind *kind);
+zero_result device_step_end(zero_ctx *z);
+zero_result device_skip(zero_ctx *z);
+/* Entries of the stores whose state is on the device, or passes through it. */
+zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass);
+zero_result device_update_section(zero_ctx *z, size_t section);
+zero_result device_update_end(zero_ctx *z, zero_result r);
 /** Updates what may be in a fused step, behind a unit's sums and all that reads its
  * working copy. */
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
@@ -291,17 +320,6 @@ void device_metrics_take(zero_ctx *z, unsigned char *memory);
 void device_metrics_drop(const zero_ctx *z, unsigned char *memory);
 zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
-/** Copies to the host, or to the device, behind everything that is queued so far, and waits. */
-zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
-                        struct base_error *error);
-/** Room in the host for a table of the device, all 0; NULL: *error says so. */
-void *device_table(size_t count, size_t size, struct base_error *error);
-/** Makes a table what a piece of the device's memory has, waits for it, and frees the table. */
-zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
-                          struct base_error *error);
-/** What the engine's own stream is given from now on begins after everything that the program has
- * queued so far and that reads working copies. */
-zero_result device_quiet(const zero_ctx *z, struct base_error *error);
 /** Nothing of a sum is bad so far. No verdict is under way. */
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
@@ -309,13 +327,14 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
 /** An entry of struct eng_exec. */
 void device_stale(zero_ctx *z);
-/** How many there are at most; tiles: that state passes through the device in, or NULL. */
-size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
-                         const struct eng_tiles *tiles);
 /** Memory of the host for them, when it is known how state is cut. */
 zero_result device_runs_make(const zero_ctx *z, struct base_error *error);
 /** Makes device_runs() those of what trains now. */
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
+/** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
+ * those whose sums are finite. */
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error);
 
 /* ---- device_digest.c */
 
@@ -334,34 +353,5 @@ zero_result device_digest_make(const zero_ctx *z, struct base_error *error);
 /** config.verify_micro: hashes the gradient that is handed over, before the stream of the call goes
  * on. */
 zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_error *error);
-
-/* ---- device_tiles.c */
-
-zero_result device_tiles_make(zero_ctx *z, struct base_error *error);
-void device_tiles_free(zero_ctx *z);
-/** How state is cut that passes through the device; NULL: none does. */
-const struct eng_tiles *device_cut(const zero_ctx *z);
-/** Memory of the device for the runs of an update. */
-struct eng_device_run *device_runs(const zero_ctx *z);
-/** Where an update finds a field (0: weights, 1 + k: moment k) of an element on the device. */
-void *device_field(const zero_ctx *z, int field, size_t section, size_t element);
-/** Run number `run` begins at this element of a section: each run, in order; and there are so many.
- */
-void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
-void device_tiles_noted(const zero_ctx *z, size_t runs);
-/** An update begins, with the sections that persist. */
-void device_tiles_begin(const zero_ctx *z);
-/** It comes to a section that persists, or to one of the others, which come behind those. */
-void device_tiles_turn(const zero_ctx *z, bool persistent);
-/** Queues the update of all of a section that was not updated before; sections come in order. */
-zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);
-/** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
- * the last one of. */
-zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error);
-/** Whether an address of state is the device's, where some is the host's. */
-bool device_has(const zero_ctx *z, const void *address);
-/** Waits until what passes is in memory of the host; or a stream does. */
-zero_result device_tiles_settle(const zero_ctx *z, struct base_error *error);
-zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_error *error);
 
 #endif

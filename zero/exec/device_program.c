@@ -1,15 +1,12 @@
 // A device that the program computes on: streams, events and memory of a context there, public
 // calls, and what every executor on a GPU does the same way.
 
-#include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/exec_table.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/local_accumulation.h"
 
 #include "base/arena.h"
-
-#include <sched.h>
 
 /* ------------------------------------------------------------------ life */
 
@@ -262,32 +259,6 @@ zero_result device_take_stream(zero_ctx *z, zero_stream stream)
     return ZERO_OK;
 }
 
-zero_result device_tell(const zero_ctx *z, const struct base_error *inner, const char *what,
-                        struct base_error *error)
-{
-    return zero_fail(error, inner->result, "device %s %d, %s: %s", z->device->ops->name,
-                     z->device->number, what, inner->message);
-}
-
-zero_result device_failed(zero_ctx *z, const struct base_error *inner, const char *what)
-{
-    struct base_error error = {0};
-    device_tell(z, inner, what, &error);
-    return eng_fail_from(z, &error);
-}
-
-zero_result device_await(zero_ctx *z, void *event, const char *what)
-{
-    struct base_error error = {0};
-    zero_result r;
-    while ((r = z->device->ops->event_query(event, &error)) == ZERO_AGAIN) {
-        const zero_result progress = coll_progress(z->comm);
-        if (progress)
-            return eng_comm_failed(z, progress);
-        sched_yield();
-    }
-    return r ? device_failed(z, &error, what) : ZERO_OK;
-}
 /* ------------------------------------------------------------------ what executors share */
 
 zero_result device_released(zero_ctx *z, zero_unit unit)

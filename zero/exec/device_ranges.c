@@ -3,22 +3,9 @@
 
 #include "zero/core/addresses.h"
 #include "zero/core/progress.h"
-#include "zero/exec/device_parts.h"
-#include "zero/model/ranges.h"
+#include "zero/exec/device_tiles.h"
 
 #include "base/arena.h"
-
-static struct eng_range_cut cut_of(const struct eng_layout *layout, const struct eng_tiles *tiles)
-{
-    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = ENG_DEVICE_RUN};
-}
-
-size_t device_runs_count(const struct eng_layout *layout, const struct eng_placement *placement,
-                         const struct eng_tiles *tiles)
-{
-    const struct eng_range_cut cut = cut_of(layout, tiles);
-    return eng_ranges_count(&cut, placement);
-}
 
 /** The sum of an element of a section, or the only contribution to it. */
 static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
@@ -73,7 +60,7 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *r
 /** All runs of what trains; returns how many. */
 static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
 {
-    const struct eng_range_cut cut = cut_of(&z->layout, device_cut(z));
+    const struct eng_range_cut cut = device_run_cut(&z->layout, device_cut(z));
     size_t made = 0, section = 0;
     size_t *section_runs = z->device->state->section_runs;
     for (size_t i = 0; i < z->layout.slice_count; i++) {
@@ -128,4 +115,23 @@ void device_stale(zero_ctx *z)
     // While tables are made there is no state there, and all of it is stale.
     if (z->device->state)
         z->device->state->stale = true;
+}
+
+zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
+                               struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_device_update work = {
+        .runs = device_runs(z) + first,
+        .count = count,
+        .rounds = d->state->rounds,
+        .scalars = device_piece(d, DEVICE_SCALARS),
+        .keys = device_piece(d, DEVICE_KEYS),
+        .gate = device_piece(d, DEVICE_GATE),
+        .wrong = device_piece(d, DEVICE_WRONG),
+        .finite_only = d->state->fused,
+    };
+    if (count == 0)
+        return ZERO_OK;
+    return d->kernels->update(d->kernel_state, &work, d->own, error);
 }

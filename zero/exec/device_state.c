@@ -2,7 +2,7 @@
 // step needs beside it.
 
 #include "zero/core/link_table.h"
-#include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 
 #include "base/arena.h"
 
@@ -358,40 +358,3 @@ void device_state_free(zero_ctx *z)
 }
 
 /* ------------------------------------------------------------------ copies */
-
-zero_result device_quiet(const zero_ctx *z, struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    zero_result r = ZERO_OK;
-    for (size_t u = 0; !r && u < z->layout.unit_count; u++)
-        r = d->ops->event_wait(d->read[u], d->own, error);
-    return r;
-}
-
-zero_result device_copy(const zero_ctx *z, void *to, const void *from, size_t bytes,
-                        struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    if (bytes == 0)
-        return ZERO_OK;
-    zero_result r = device_quiet(z, error);
-    if (!r)
-        r = d->ops->copy(to, from, bytes, d->own, error);
-    return r ? r : d->ops->stream_sync(d->own, error);
-}
-
-void *device_table(size_t count, size_t size, struct base_error *error)
-{
-    void *table = base_calloc(count, size);
-    if (!table)
-        zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu entries", count);
-    return table;
-}
-
-zero_result device_upload(const zero_ctx *z, enum device_piece piece, void *table, size_t bytes,
-                          struct base_error *error)
-{
-    const zero_result r = device_copy(z, device_piece(z->device, piece), table, bytes, error);
-    base_free(table);
-    return r;
-}

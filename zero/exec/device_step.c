@@ -2,83 +2,18 @@
 // the host, who learns later what has become of the step. So as not to have to wait for that, the
 // host prepares the update for every number it may turn out to have.
 
-#include "zero/core/api_call.h"
 #include "zero/core/link_table.h"
-#include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 #include "zero/exec/executors.h"
 #include "zero/exec/stochastic.h"
 
 #include "base/clock.h"
 
-#include <limits.h>
 #include <math.h>
-#include <string.h>
-
-/** Where a step's verdict comes to. */
-static struct device_step *step_of(const zero_ctx *z, uint64_t step)
-{
-    return &z->device->state->steps[step % DEVICE_OPEN_STEPS];
-}
-
-static struct device_metrics *metrics_of(const zero_ctx *z, uint64_t step)
-{
-    return &z->device->state->metrics[step % DEVICE_STEPS];
-}
-
-/* ------------------------------------------------------------------ metrics */
-
-static size_t metric_place(const zero_ctx *z, int metric, int micro)
-{
-    return (size_t)metric * (size_t)eng_micro_count(z) + (size_t)micro;
-}
-
-void device_metric_set(const zero_ctx *z, int metric, double value)
-{
-    struct device_metrics *metrics = metrics_of(z, z->step + 1);
-    const size_t at = metric_place(z, metric, z->micro.index);
-    metrics->values[at].given = value;
-    metrics->fetched[at] = 0;
-}
-
-zero_result device_step_value(zero_ctx *z, int metric, const float *value)
-{
-    struct device_metrics *metrics = metrics_of(z, z->step + 1);
-    const size_t at = metric_place(z, metric, z->micro.index);
-    metrics->fetched[at] = 1;
-    return device_value(z, &metrics->values[at].fetched, value);
-}
-
-/** Makes a step's metrics, all of which are here, what a ballot has. */
-static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
-{
-    double *values = z->stepping.hooks->metrics(z);
-    const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
-    for (size_t i = 0; i < count; i++)
-        values[i] =
-            metrics->fetched[i] ? (double)metrics->values[i].fetched : metrics->values[i].given;
-}
 
 /* ------------------------------------------------------------------ what is queued */
-
-/** Makes squares part of the ballot, once a step. */
-static zero_result add_squares(const zero_ctx *z, struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    struct eng_device_ballot *ballot = device_piece(d, DEVICE_BALLOT);
-    const struct eng_device_squares squares = {
-        .squares = device_piece(d, DEVICE_SQUARES),
-        .count = z->placement.own_sums_bytes / (ENG_GRANULE * sizeof(float)),
-        .limbs = ballot->limbs,
-        .overflow = &ballot->overflow,
-        .wrong = device_piece(d, DEVICE_WRONG),
-    };
-    if (d->state->squared || squares.count == 0)
-        return ZERO_OK;
-    d->state->squared = true;
-    return d->kernels->squares(d->kernel_state, &squares, d->own, error);
-}
 
 /** Scalars and keys of an update by its number. */
 static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_scalars *scalars,
@@ -173,25 +108,6 @@ static zero_result report(const zero_ctx *z, const struct device_step *step,
     return r ? r : d->ops->event_record(step->judged, d->own, error);
 }
 
-zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
-                               struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    const struct eng_device_update work = {
-        .runs = device_runs(z) + first,
-        .count = count,
-        .rounds = d->state->rounds,
-        .scalars = device_piece(d, DEVICE_SCALARS),
-        .keys = device_piece(d, DEVICE_KEYS),
-        .gate = device_piece(d, DEVICE_GATE),
-        .wrong = device_piece(d, DEVICE_WRONG),
-        .finite_only = d->state->fused,
-    };
-    if (count == 0)
-        return ZERO_OK;
-    return d->kernels->update(d->kernel_state, &work, d->own, error);
-}
-
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct eng_device *d = z->device;
@@ -246,7 +162,7 @@ static zero_result record_section(const zero_ctx *z, size_t s, struct base_error
 zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass)
 {
     struct device_state *state = z->device->state;
-    const bool fused = step_of(z, state->newest)->fused;
+    const bool fused = device_step_of(z, state->newest)->fused;
     struct base_error error = {0};
     // What takes its time beside the device's own memory, to pass through or to reach other ranks,
     // is waited for unit by unit. A fused step has begun with the last one, and leaves little.
@@ -315,7 +231,7 @@ zero_result device_fuse(zero_ctx *z)
 zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision)
 {
     struct device_state *state = z->device->state;
-    struct device_step *step = step_of(z, decision->step);
+    struct device_step *step = device_step_of(z, decision->step);
     struct base_error error = {0};
     zero_result r = device_take_in(z, DEVICE_OPEN_STEPS - 1);
     if (r)
@@ -325,7 +241,7 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     state->fused = false;
     r = step->fused ? ZERO_OK : prepare(z, &error);
     if (!r)
-        r = add_squares(z, &error);
+        r = device_add_squares(z, &error);
     if (!r && state->peers)
         r = z->link->exchange_stats(z, &error);
     if (!r)
@@ -340,7 +256,7 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     state->unproved = true;
     step->max_norm = decision->max_norm;
     step->lr = decision->lr;
-    metrics_of(z, decision->step)->names = z->micro.metrics;
+    device_metrics_of(z, decision->step)->names = z->micro.metrics;
     state->newest = decision->step;
     state->open++;
     return ZERO_OK;
@@ -368,129 +284,6 @@ zero_result device_step_end(zero_ctx *z)
     return z->stepping.scale.dynamic && z->config.world > 1 ? device_take_in(z, 0) : ZERO_OK;
 }
 
-/* ------------------------------------------------------------------ what comes back */
-
-/** The first of what sums have found not to be finite. */
-static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
-{
-    const uint64_t mask = (UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1;
-    struct eng_bad first = {.micro = UINT64_MAX};
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        if (blamed[s] == UINT64_MAX)
-            continue;
-        const size_t element = (size_t)(blamed[s] & mask);
-        const struct eng_slice *slice = eng_layout_slice_at(&z->layout, s, element);
-        const struct eng_bad bad = {
-            .micro = blamed[s] >> ENG_DEVICE_BAD_SHIFT,
-            .param = (uint64_t)slice->param,
-            .slice = (uint64_t)slice->index,
-            .element = element - slice->granule * ENG_GRANULE,
-        };
-        eng_bad_min(&first, &bad);
-    }
-    return first;
-}
-
-/** The first value that updates have stored and that is not finite. */
-static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
-{
-    if (wrong == UINT64_MAX)
-        return (struct eng_wrong){.param = UINT64_MAX};
-    const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
-    const struct eng_slice *slice = eng_slice_numbered(&z->layout, number);
-    return (struct eng_wrong){
-        .param = (uint64_t)slice->param,
-        .slice = (uint64_t)slice->index,
-        .element = wrong & ((UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1),
-        .field = ENG_WRONG_SOMETHING,
-    };
-}
-
-/** The step becomes the newest one whose verdict is known. */
-static zero_result take_in(zero_ctx *z, uint64_t number)
-{
-    const struct device_step *step = step_of(z, number);
-    struct device_metrics *metrics = metrics_of(z, number);
-    struct eng_decision decision = {
-        .step = number,
-        .norm = step->record->norm,
-        .finite = step->record->finite,
-        .early = step->fused,
-        .bad = first_bad(z, device_blamed(z, number)),
-        .wrong = first_wrong(z, step->record->wrong),
-        .max_norm = step->max_norm,
-        .lr = step->lr,
-        .metrics = &metrics->names,
-    };
-    z->device->state->open--;
-    enter_metrics(z, metrics);
-    const zero_result r = z->stepping.hooks->decided(z, &decision);
-    if (!r)
-        z->stepping.hooks->told(z, decision.lr);
-    return r;
-}
-
-zero_result device_take_in(zero_ctx *z, int open)
-{
-    const struct device_state *state = z->device->state;
-    struct base_error error = {0};
-    zero_result r = ZERO_OK;
-    // With several ranks all of them take a step in at the same place.
-    while (!r && state->open > (state->peers ? open : 0)) {
-        const uint64_t number = state->newest - (uint64_t)state->open + 1;
-        void *judged = step_of(z, number)->judged;
-        if (state->open > open)
-            r = device_await(z, judged, "waiting for a verdict");
-        else if ((r = z->device->ops->event_query(judged, &error)) == ZERO_AGAIN)
-            return ZERO_OK;
-        else if (r)
-            return device_failed(z, &error, "asking for a verdict");
-        if (!r)
-            r = take_in(z, number);
-    }
-    return r;
-}
-
-zero_result device_prove(zero_ctx *z)
-{
-    struct device_state *state = z->device->state;
-    struct base_error error = {0};
-    uint64_t *wrong = device_blamed(z, z->step + 1); // no verdict is under way
-    if (!state->unproved)
-        return ZERO_OK;
-    if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
-        return device_failed(z, &error, "looking at an update");
-    state->unproved = false;
-    return z->stepping.hooks->proved(z, first_wrong(z, *wrong), state->newest);
-}
-
-/* ------------------------------------------------------------------ what the host asks for */
-
-zero_result device_learn(zero_ctx *z)
-{
-    struct eng_device *d = z->device;
-    const size_t count = z->layout.section_count;
-    struct eng_device_ballot ballot;
-    struct base_error error = {0};
-    uint64_t *bad = device_blamed(z, z->step + 1); // no verdict is under way
-    zero_result r = add_squares(z, &error);
-    if (!r)
-        r = d->ops->event_wait(d->valued, d->own, &error);
-    if (!r)
-        r = device_copy(z, &ballot, device_piece(d, DEVICE_BALLOT), sizeof ballot, &error);
-    if (!r)
-        r = device_copy(z, bad, device_piece(d, DEVICE_BAD), count * sizeof *bad, &error);
-    if (!r) {
-        memcpy(z->gradients.squares.limb, ballot.limbs, sizeof ballot.limbs);
-        z->gradients.squares_overflow = ballot.overflow;
-        z->gradients.bad = first_bad(z, bad);
-        struct device_metrics *metrics = metrics_of(z, z->step + 1);
-        metrics->names = z->micro.metrics;
-        enter_metrics(z, metrics);
-    }
-    return r ? device_failed(z, &error, "fetching what is known of a step") : ZERO_OK;
-}
-
 zero_result device_skip(zero_ctx *z)
 {
     struct eng_device *d = z->device;
@@ -501,42 +294,4 @@ zero_result device_skip(zero_ctx *z)
     if (!r)
         r = device_bad_clear(z, &error);
     return r ? device_failed(z, &error, "leaving out a step") : ZERO_OK;
-}
-
-void device_look(const zero_ctx *z, bool waits)
-{
-    zero_ctx *own = (zero_ctx *)(uintptr_t)z; // to the program nothing changes
-    if (z->fatal)
-        return;
-    // A failure is the next call's.
-    zero_result r = eng_enter(own, ENG_AFTER_COMMIT, "a look at a step");
-    if (!r)
-        r = device_take_in(own, waits ? 0 : INT_MAX);
-    eng_leave(own, r);
-}
-
-/** For a rank without peers. */
-static zero_result learn_alone(zero_ctx *z)
-{
-    zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_close");
-    if (!r)
-        r = device_take_in(z, 0);
-    if (!r)
-        r = device_prove(z);
-    return eng_leave(z, r);
-}
-
-void device_steps_close(zero_ctx *z)
-{
-    if (!z->call.committed || z->fatal)
-        return;
-    // Other ranks need not close now: they can't be asked.
-    const struct device_state *state = z->device->state;
-    if (z->config.world == 1 && learn_alone(z))
-        base_logf(&z->config.log, ZERO_LOG_WARN, "step", "one of the last steps has failed: %s",
-                  z->error.message);
-    else if (state->open > 0)
-        base_logf(&z->config.log, ZERO_LOG_WARN, "step",
-                  "what became of the last %d steps is not known: end with zero_step_wait()",
-                  state->open);
 }

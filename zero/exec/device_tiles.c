@@ -1,40 +1,14 @@
 // Master weights and moments that are in memory of the host, and pass through the device in every
-// update, tile by tile: in, update, out, in a stream each. Only code that looks at them in memory
-// of the host waits for it. Those of files are there from when they were read until they are
-// written (zero/store/nvme_update.c). A tile always goes through the same buffer, so the runs of
-// all updates are the same. Where zero_step() does not wait for files, what persists passes first.
-// The work queued behind the step waits for that; the gathers of a unit wait for the rest. In a
-// fused step a tile passes as soon as the sums are queued of all of it that may be updated early.
-// It passes once more with the rest, if there is any, behind the verdict.
+// update, tile by tile (device_passes.c): how they are cut, and where their fields are. A tile
+// always goes through one buffer, so the runs of all updates are the same.
 
+#include "zero/exec/device_tiles.h"
 #include "zero/core/addresses.h"
-#include "zero/core/progress.h"
 #include "zero/core/state_cut.h"
-#include "zero/exec/device_parts.h"
 
 #include "base/arena.h"
-#include "zero/model/state_tiles.h"
 
-enum { BUFFERS = 8, ALIGNMENT = 4096 };
-
-/** What of a tile passes at a time: of files all of it, else what persists first. Of that nothing
- * is updated before the verdict. */
-enum turn { ALL, PERSISTENT, OTHERS };
-
-struct device_tiles {
-    struct eng_tiles cut;
-    unsigned char *memory;  /**< of the device: buffers, each of every BUFFERS-th tile, and runs */
-    size_t spacing;         /**< of buffers */
-    size_t used;            /**< of them */
-    void *inward, *outward; /**< streams */
-    void *arrived, *worked; /**< events behind the newest tile's way in, and behind its update, */
-    void *left[BUFFERS];    /**< and behind the way out of the newest tile of each buffer */
-    size_t *first_run;      /**< of each piece that trains, one more at the end, */
-    size_t noted;           /**< of which so many are known */
-    enum turn turn;         /**< of the newest update, */
-    size_t next;            /**< and the first tile that it has not come to */
-    void *pinned;
-};
+enum { ALIGNMENT = 4096 };
 
 /* ------------------------------------------------------------------ sizes */
 
@@ -55,7 +29,7 @@ static size_t training_pieces(const struct eng_tiles *cut)
 
 static size_t used_of(const struct eng_tiles *cut)
 {
-    return cut->training < BUFFERS ? cut->training : BUFFERS;
+    return cut->training < DEVICE_TILE_BUFFERS ? cut->training : DEVICE_TILE_BUFFERS;
 }
 
 static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *placement,
@@ -104,16 +78,13 @@ struct eng_device_run *device_runs(const zero_ctx *z)
     return (struct eng_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
 }
 
-/** Whether a field of a section is on the device between updates: its working copies are, and
- * these may be the only weights. */
-static bool stays(const zero_ctx *z, int field, size_t section)
+bool device_field_stays(const zero_ctx *z, int field, size_t section)
 {
     const bool only = !eng_apart(&z->layout.sections[section], &z->placement.sections[section]);
     return !z->device->state->tiles || (field == 0 && only);
 }
 
-/** Where a field is between updates. */
-static void *home(const zero_ctx *z, int field, size_t section, size_t element)
+void *device_field_home(const zero_ctx *z, int field, size_t section, size_t element)
 {
     size_t size;
     return field > 0 ? eng_moments(z, field - 1, section, element)
@@ -128,8 +99,8 @@ static unsigned char *buffer_of(const struct device_tiles *tiles, size_t tile)
 void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
-    if (stays(z, field, section))
-        return home(z, field, section, element);
+    if (device_field_stays(z, field, section))
+        return device_field_home(z, field, section, element);
     const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
     return buffer_of(tiles, piece->tile) + eng_piece_offset(piece, field, element);
 }
@@ -153,211 +124,6 @@ void device_tiles_noted(const zero_ctx *z, size_t runs)
     tiles->noted = runs == 0 ? 0 : tiles->noted;
     while (tiles->noted <= training_pieces(&tiles->cut))
         tiles->first_run[tiles->noted++] = runs;
-}
-
-/* ------------------------------------------------------------------ an update */
-
-/** Copies a piece's fields to their buffer, or back. `memory` has the tile, if it is one of a file:
- * that has a copy of a field that stays here, too. */
-static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
-                              unsigned char *memory, bool in, struct base_error *error)
-{
-    const struct device_tiles *tiles = z->device->state->tiles;
-    const size_t s = piece->section, element = piece->first * ENG_GRANULE;
-    const size_t elements = piece->granules * ENG_GRANULE;
-    zero_result r = ZERO_OK;
-    for (int field = 0; !r && field <= piece->moments; field++) {
-        const bool copied = stays(z, field, s);
-        if (copied && (in || !memory))
-            continue;
-        void *here = device_field(z, field, s, element);
-        void *there =
-            memory ? memory + eng_piece_offset(piece, field, element) : home(z, field, s, element);
-        r = z->device->ops->copy(in ? here : there, in ? there : here,
-                                 elements * (field ? piece->moment_size : piece->weight_size),
-                                 in ? tiles->inward : tiles->outward, error);
-    }
-    return r;
-}
-
-/** Whether a piece passes now: before the verdict, or behind it what did not before. */
-static bool passes(const zero_ctx *z, const struct eng_piece *piece)
-{
-    const struct eng_section_io *io = &z->io[piece->section];
-    const enum turn turn = z->device->state->tiles->turn;
-    const bool persistent = z->layout.sections[piece->section].persistent;
-    return io->trains && io->fused == z->device->state->fused &&
-           (turn == ALL || persistent == (turn == PERSISTENT));
-}
-
-static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, unsigned char *memory,
-                             bool in, struct base_error *error)
-{
-    const struct eng_piece *pieces = z->device->state->tiles->cut.pieces;
-    zero_result r = ZERO_OK;
-    for (size_t i = run.first; !r && i < run.first + run.count; i++)
-        if (passes(z, &pieces[i]))
-            r = move_piece(z, &pieces[i], memory, in, error);
-    return r;
-}
-
-/** Pieces side by side in one go. */
-static zero_result update_tile(const zero_ctx *z, struct eng_piece_run run,
-                               struct base_error *error)
-{
-    const struct device_tiles *tiles = z->device->state->tiles;
-    const size_t end = run.first + run.count;
-    zero_result r = ZERO_OK;
-    for (size_t i = run.first, last; !r && i < end; i = last + 1) {
-        for (last = i; last < end && passes(z, &tiles->cut.pieces[last]);)
-            last++;
-        r = device_update_runs(z, tiles->first_run[i], tiles->first_run[last] - tiles->first_run[i],
-                               error);
-    }
-    return r;
-}
-
-/** Pieces from the first one that passes to the last one. */
-static struct eng_piece_run passing(const zero_ctx *z, size_t tile)
-{
-    const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    struct eng_piece_run run = cut->of_tile[tile];
-    while (run.count > 0 && !passes(z, &cut->pieces[run.first])) {
-        run.first++;
-        run.count--;
-    }
-    while (run.count > 0 && !passes(z, &cut->pieces[run.first + run.count - 1]))
-        run.count--;
-    return run;
-}
-
-/** Each of the three waits for the one before, and the first one until the buffer is free. */
-static zero_result pass(const zero_ctx *z, size_t tile, unsigned char *memory,
-                        struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    const struct device_tiles *tiles = d->state->tiles;
-    void *left = tiles->left[tile % tiles->used];
-    const struct eng_piece_run run = passing(z, tile);
-    if (run.count == 0)
-        return ZERO_OK;
-    zero_result r = d->ops->event_wait(left, tiles->inward, error);
-    if (!r)
-        r = move_tile(z, run, memory, true, error);
-    if (!r)
-        r = d->ops->event_record(tiles->arrived, tiles->inward, error);
-    if (!r)
-        r = d->ops->event_wait(tiles->arrived, d->own, error);
-    if (!r)
-        r = update_tile(z, run, error);
-    if (!r)
-        r = d->ops->event_record(tiles->worked, d->own, error);
-    if (!r)
-        r = d->ops->event_wait(tiles->worked, tiles->outward, error);
-    if (!r)
-        r = move_tile(z, run, memory, false, error);
-    return r ? r : d->ops->event_record(left, tiles->outward, error);
-}
-
-/** Whether the sums are queued of all of a tile that is updated before the verdict. */
-static bool is_summed(const zero_ctx *z, size_t tile)
-{
-    const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
-        const size_t s = cut->pieces[i].section;
-        if (z->io[s].trains && eng_fused_early(z, s) && !z->io[s].fused)
-            return false;
-    }
-    return true;
-}
-
-zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error)
-{
-    const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_section[section];
-    zero_result r = ZERO_OK;
-    // Backward passes go down.
-    for (size_t i = run.first + run.count; !r && i-- > run.first;)
-        if (is_summed(z, cut->pieces[i].tile))
-            r = pass(z, cut->pieces[i].tile, NULL, error);
-    return r;
-}
-
-void device_tiles_begin(const zero_ctx *z)
-{
-    struct device_tiles *tiles = z->device->state->tiles;
-    if (!tiles)
-        return;
-    tiles->turn = PERSISTENT;
-    tiles->next = 0;
-}
-
-void device_tiles_turn(const zero_ctx *z, bool persistent)
-{
-    struct device_tiles *tiles = z->device->state->tiles;
-    if (!tiles)
-        return;
-    if ((tiles->turn == PERSISTENT) == persistent)
-        return;
-    tiles->turn = persistent ? PERSISTENT : OTHERS;
-    tiles->next = 0;
-}
-
-zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error)
-{
-    struct device_tiles *tiles = z->device->state->tiles;
-    const struct eng_piece_run run = tiles->cut.of_section[section];
-    const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
-    zero_result r = ZERO_OK;
-    for (; !r && tiles->next < end; tiles->next++)
-        r = pass(z, tiles->next, NULL, error);
-    return r;
-}
-
-/* ------------------------------------------------------------------ tiles of files */
-
-zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *pages,
-                                 struct base_error *error)
-{
-    struct device_tiles *tiles = z->device->state->tiles;
-    const zero_result r = z->device->ops->pin(pages->memory, pages->bytes, error);
-    if (!r)
-        tiles->pinned = pages->memory;
-    return r;
-}
-
-zero_result eng_device_tiles_pass(const zero_ctx *z, size_t tile, unsigned char *memory,
-                                  struct base_error *error)
-{
-    struct base_error inner = {0};
-    const zero_result r = pass(z, tile, memory, &inner);
-    return r ? device_tell(z, &inner, "updating a tile of a file", error) : ZERO_OK;
-}
-
-zero_result eng_device_tiles_left(const zero_ctx *z, size_t tile, bool waits,
-                                  struct base_error *error)
-{
-    const struct base_device *ops = z->device->ops;
-    const struct device_tiles *tiles = z->device->state->tiles;
-    void *left = tiles->left[tile % tiles->used];
-    struct base_error inner = {0};
-    const zero_result r = waits ? ops->event_sync(left, &inner) : ops->event_query(left, &inner);
-    return r < 0 ? device_tell(z, &inner, "updating a tile of a file", error) : r;
-}
-
-zero_result eng_device_tiles_end(const zero_ctx *z, struct base_error *error)
-{
-    struct base_error inner = {0};
-    const zero_result r = z->device->ops->event_record(z->device->shown, z->device->own, &inner);
-    return r ? device_tell(z, &inner, "updating tiles of files", error) : ZERO_OK;
-}
-
-void eng_device_tiles_stop(const zero_ctx *z)
-{
-    const struct device_tiles *tiles = z->device->state->tiles;
-    z->device->ops->stream_sync(tiles->inward, NULL);
-    z->device->ops->stream_sync(tiles->outward, NULL);
 }
 
 /* ------------------------------------------------------------------ who looks at it */

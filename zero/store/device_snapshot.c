@@ -3,7 +3,7 @@
 #include "base/arena.h"
 #include "checkpoint/saver.h"
 #include "zero/core/context.h"
-#include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 #include "zero/store/host_snapshot.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "checkpoint/codec/block_codec.h"
 #include "zero/core/context.h"
 #include "zero/core/link_table.h"
-#include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 
 #include <string.h>
 

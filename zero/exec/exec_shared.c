@@ -1,0 +1,112 @@
+// What executors share: the scalars of an update, and the entries of an executor that has nothing
+// to do for them.
+
+#include "zero/exec/executors.h"
+
+#include <math.h>
+
+double eng_norm_most(const zero_ctx *z)
+{
+    double most = INFINITY;
+    // The library knows nothing of a program's own optimizer.
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        const double own = group->choice.own || group->frozen
+                               ? INFINITY
+                               : group->optimizer->gradient_most(&z->stepping.hyper[g]);
+        most = own < most ? own : most;
+    }
+    return most;
+}
+
+void eng_exec_prepare(zero_ctx *z, uint64_t number, double gradient_scale)
+{
+    z->update.prepared = number;
+    for (size_t g = 0; g < z->model.group_count; g++) {
+        const struct eng_group *group = &z->model.groups[g];
+        group->optimizer->prepare(&group->choice, &z->stepping.hyper[g], number, gradient_scale,
+                                  &z->update.scalars[g]);
+    }
+}
+
+/* ------------------------------------------------------------------ entries that do nothing */
+
+zero_result eng_no_work(zero_ctx *z)
+{
+    (void)z;
+    return ZERO_OK;
+}
+
+void eng_no_notice(zero_ctx *z)
+{
+    (void)z;
+}
+
+zero_result eng_no_make(zero_ctx *z, struct base_error *error)
+{
+    (void)z, (void)error;
+    return ZERO_OK;
+}
+
+zero_result eng_no_unit_work(zero_ctx *z, zero_unit unit)
+{
+    (void)z, (void)unit;
+    return ZERO_OK;
+}
+
+zero_result eng_no_section_work(zero_ctx *z, size_t section)
+{
+    (void)z, (void)section;
+    return ZERO_OK;
+}
+
+zero_result eng_no_slot_work(zero_ctx *z, int slot)
+{
+    (void)z, (void)slot;
+    return ZERO_OK;
+}
+
+zero_result eng_no_hashes(zero_ctx *z, uint64_t *hashes)
+{
+    (void)z, (void)hashes;
+    return ZERO_OK;
+}
+
+void eng_no_metric(const zero_ctx *z, int metric, double value)
+{
+    (void)z, (void)metric, (void)value;
+}
+
+zero_result eng_no_metrics(const zero_ctx *z, unsigned char **memory, struct base_error *error)
+{
+    (void)z, (void)error;
+    *memory = NULL;
+    return ZERO_OK;
+}
+
+void eng_no_metrics_take(zero_ctx *z, unsigned char *memory)
+{
+    (void)z, (void)memory;
+}
+
+void eng_no_metrics_drop(const zero_ctx *z, unsigned char *memory)
+{
+    (void)z, (void)memory;
+}
+
+zero_result eng_no_take_in(zero_ctx *z, int open)
+{
+    (void)z, (void)open;
+    return ZERO_OK;
+}
+
+void eng_no_look(const zero_ctx *z, bool waits)
+{
+    (void)z, (void)waits;
+}
+
+bool eng_no_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error)
+{
+    (void)z, (void)sums, (void)error;
+    return false;
+}
