@@ -256,6 +256,8 @@ struct eng_gathers {
 /** Gradients of the step under way. */
 struct eng_gradients {
     struct eng_grad_slot *slots;
+    bool shared;   /**< slots pass from unit to unit; else each unit has one of its own */
+    int most_open; /**< that the program may have open at once */
     uint64_t handed;
     int open;
     struct base_exact_sum squares; /**< of this rank's sums, granule by granule */
@@ -280,6 +282,7 @@ struct eng_updating {
     struct eng_segment *segments;
     size_t *section_segments; /**< first segment of each section, one more at the end */
     bool past_caches;         /**< an update goes through more than the caches hold */
+    bool parted;              /**< each rank updates a part, and finds what is wrong in that only */
     bool begun;        /**< the pass of the update under way has begun, in a fused step before
                             zero_step() */
     uint64_t began_ns; /**< when the executor began the update under way; 0: it has not */

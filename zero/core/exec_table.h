@@ -19,6 +19,7 @@
 #define ZERO_CORE_EXEC_TABLE_H
 
 #include "base/hash.h"
+#include "base/kernels/device_kernels.h"
 #include "zero/core/context.h"
 
 /** What a gradient is opened for. */
@@ -46,7 +47,7 @@ struct eng_decision {
         wrong; /**< what updates before this step have stored; param UINT64_MAX: none */
     double max_norm, lr;
     struct eng_metrics *metrics; /**< ranks have still to exchange their values, which are in
-                                      eng_step_hooks.metrics(); NULL: they have */
+                                      z->micro.values; NULL: they have */
 };
 
 /** How a step is updated. */
@@ -70,8 +71,6 @@ struct eng_step_hooks {
     zero_result (*proved)(zero_ctx *z, struct eng_wrong wrong, uint64_t step);
     /** A value of a metric of the micro-batch under way has arrived. */
     void (*value)(const zero_ctx *z, int metric, double value);
-    /** Where a step's values are before ranks exchange them: [metric][local micro-batch]. */
-    double *(*metrics)(const zero_ctx *z);
 };
 
 struct eng_exec {
@@ -102,9 +101,9 @@ struct eng_exec {
     /** A unit is gathered: its values are where the program reads them, for what is queued on the
      * call's stream next. */
     zero_result (*show)(zero_ctx *z, zero_unit unit);
-    /** New values of a section, which all ranks have, are on their way there before their step
-     * ends. */
-    zero_result (*show_early)(zero_ctx *z, size_t section);
+    /** The reduction of a unit has started: what it has updated already, in a fused step, is on its
+     * way there before the step ends. */
+    zero_result (*show_updated)(zero_ctx *z, zero_unit unit);
     /** New values of all that persists are where the program reads them; what else is current is on
      * its way. */
     zero_result (*show_persistent)(zero_ctx *z);
@@ -129,14 +128,30 @@ struct eng_exec {
     void *(*dummy_grad)(zero_ctx *z);
     /** A unit's slot is made ready for what is queued on the call's stream next. */
     zero_result (*grad_open)(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening);
-    /** The program has handed a unit's gradient over: the executor sums it, or makes it ready to be
-     * sent. *ready: the unit whose gradient is in memory of the host now, and is to be sent; -1:
-     * none. That may be the unit handed over before, while this one is copied. */
+    /** The program has handed a unit's gradient over. *ready: the unit whose gradient is where the
+     * link reduces it, and is to be reduced; -1: none. That may be the unit handed over before,
+     * while this one is copied to the host. */
     zero_result (*grad_close)(zero_ctx *z, zero_unit unit, zero_unit *ready);
     /** Waits for the gradient that is copied: *ready as above. */
     zero_result (*grad_flush)(zero_ctx *z, zero_unit *ready);
-    /** verify_micro: hashes of the step's gradients, where the host has not made them. */
+    /** verify_micro: hashes the gradient of a unit that is ready, a hash a slice; on the GPU to
+     * memory of its own. */
+    zero_result (*grad_hash)(zero_ctx *z, zero_unit unit, uint64_t *hashes);
+    /** verify_micro: brings the step's hashes to the host, if they are on the GPU. */
     zero_result (*hashes)(zero_ctx *z, uint64_t *hashes);
+    /** reduction=local: adds the gradient of a unit that is ready to those of the rank's earlier
+     * micro-batches, if grad_close() has not. */
+    zero_result (*grad_add)(zero_ctx *z, zero_unit unit);
+    /** What eng_grad_prepare() does where gradients are reduced, on a stream of the GPU: makes
+     * bytes zeros, and converts elements. Errors are in *error. */
+    zero_result (*clear)(const zero_ctx *z, void *at, size_t bytes, void *stream,
+                         struct base_error *error);
+    zero_result (*convert)(const zero_ctx *z, const struct eng_device_conversion *work,
+                           void *stream, struct base_error *error);
+    /** Adds elements in their own type where the program's gradients are, on the call's stream.
+     * Errors are in *error. */
+    zero_result (*add)(const zero_ctx *z, const struct eng_device_addition *work,
+                       struct base_error *error);
 
     /* ---- metrics */
 
@@ -167,8 +182,8 @@ struct eng_exec {
     /** The step is fused: its update runs in backward from now on. */
     zero_result (*fuse)(zero_ctx *z);
     /** All gradients of the step are handed over, and ranks agree on `args`. Decides it, or queues
-     * that: hooks.decided() hears of it now, or in take_in(). What *decision has of norm, finite
-     * and bad is known if not .decides_later. */
+     * that: hooks.decided() hears of it now, or in take_in(), and the update that follows is
+     * prepared. What *decision has of norm, finite and bad is known if not .decides_later. */
     zero_result (*decide)(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision);
     /** Nothing that an update overwrites is read any more behind this. *kind: what the caller is to
      * do. Collective, ordered. */

@@ -7,9 +7,7 @@
  *     host   by the communicator, between hosts' memory    host, cuda_host
  *     gpu    between GPUs, in the order of their streams   cuda
  *
- * Executors, which stand below links, call them by this table. Sums of gradients move over the link
- * of their executor only: on the host zero/step/gradient.c starts their reductions, because their
- * tiles are looked at and updated while they are in cache.
+ * Executors, which stand below links, call them by this table.
  */
 #ifndef ZERO_CORE_LINK_TABLE_H
 #define ZERO_CORE_LINK_TABLE_H
@@ -31,6 +29,10 @@ struct eng_link {
 
     /* ---- sums */
 
+    /** Starts to bring what all ranks contribute to a unit's sums to their owners, who add it up,
+     * look at it, and update in a fused step. A rank contributes the gradient in the unit's
+     * .sum_slot; with reduction=local that is its own sum. Collective, ordered. */
+    zero_result (*reduce)(zero_ctx *z, zero_unit unit);
     /** Stage 0: brings the other ranks' sums, which are complete, to a rank that can't read them
      * where they are. Collective, ordered. */
     zero_result (*fetch_sums)(zero_ctx *z);
@@ -41,11 +43,6 @@ struct eng_link {
     zero_result (*open)(zero_ctx *z, struct base_error *error);
     /** False: what was under way is left behind, and so must be memory that is registered. */
     bool (*close)(zero_ctx *z);
-    /** Brings what all ranks contribute to a unit's gradient to its owners, which add it up. With
-     * reduction=local ranks contribute their sums, which are added on their way. Collective,
-     * ordered. */
-    zero_result (*reduce)(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                          struct base_error *error);
     /** What is sent from now on begins after the newest step's decision. */
     zero_result (*after_decision)(zero_ctx *z, struct base_error *error);
     /** All ranks have what each knows of a step. Collective, ordered. */

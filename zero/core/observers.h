@@ -15,7 +15,7 @@ enum eng_unit_event {
     ENG_UNIT_GATHERED,     /**< The program gathers a unit that it did not hold. */
     ENG_UNIT_RELEASED,     /**< The program releases its last hold. */
     ENG_UNIT_GRAD_DONE,    /**< The program has handed over the unit's gradient. */
-    ENG_UNIT_GRAD_ARRIVED, /**< That gradient is in memory of the host, and not reduced yet. */
+    ENG_UNIT_GRAD_ARRIVED, /**< That gradient is where it is reduced, which has not begun. */
     ENG_UNIT_EVENTS,
 };
 

@@ -53,20 +53,9 @@ static zero_result hash_gradient(zero_ctx *z, zero_unit unit)
 {
     if (!eng_verify_hashes(z))
         return ZERO_OK;
-    const struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
-    const unsigned char *gradient = z->memory.grads + slot->offset;
-    uint64_t *hashes =
-        z->debug.hashes_mine + (z->micro.index > 0 ? AGAIN : FIRST) * z->layout.slice_count;
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
-                                    slice->granule * ENG_GRANULE * size;
-        if (!eng_frozen(z, slice->param))
-            hashes[i] = base_hash64(data, slice->numel * size, 0);
-    }
-    return ZERO_OK;
+    return z->exec->grad_hash(z, unit,
+                              z->debug.hashes_mine +
+                                  (z->micro.index > 0 ? AGAIN : FIRST) * z->layout.slice_count);
 }
 
 /** Compares the micro-batch with this index; ZERO_OK, or the first tensor that differs. */

@@ -35,10 +35,9 @@ zero_result device_step_value(zero_ctx *z, int metric, const float *value)
 /** Makes a step's metrics, all of which are here, what a ballot has. */
 static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
 {
-    double *values = z->stepping.hooks->metrics(z);
     const size_t count = (size_t)metrics->names.count * (size_t)eng_micro_count(z);
     for (size_t i = 0; i < count; i++)
-        values[i] =
+        z->micro.values[i] =
             metrics->fetched[i] ? (double)metrics->values[i].fetched : metrics->values[i].given;
 }
 

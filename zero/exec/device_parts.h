@@ -5,9 +5,8 @@
  *     device_program.c     life, public calls, what both executors on a GPU share.
  *     device_queue.c       to wait, to copy, and to say what has failed.
  *     device_state.c       memory where state is on the device.
- *     device_reduce.c      gradients: opened, and added up.
- *     device_local.c       reduction=local: a rank's own micro-batches, added up before they
- *                          travel.
+ *     device_reduce.c      gradients: opened, and added up; a rank's own, with reduction=local,
+ *                          before they travel.
  *     device_step.c        a step: decision and update.
  *     device_outcome.c     what comes back of both, and metrics.
  *     device_ranges.c      the runs that an update works through.
@@ -267,15 +266,6 @@ zero_result device_update_end(zero_ctx *z, zero_result r);
  * working copy. */
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
 
-/* ---- device_local.c */
-
-/** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
- * which are in the unit's own slot. */
-zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
-/** Finds what is not finite in what this rank contributes to a unit. */
-zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
-                                void *stream, struct base_error *error);
-
 /* ---- device_peers_room.c */
 
 /** The most sections that a unit has. */
@@ -287,9 +277,6 @@ size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placeme
 
 /** An entry of struct eng_exec. */
 zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening);
-/** Adds a gradient to its sums; reduction=local: to those of the rank's earlier micro-batches,
- * which travel in the last one. One that is computed again is only hashed. */
-zero_result device_reduce(zero_ctx *z, zero_unit unit);
 /** Gaps between slices of gradients, and bytes of memory of the host that goes with their table. */
 size_t device_gaps_count(const zero_ctx *z);
 size_t device_gaps_bytes(const zero_ctx *z);
@@ -303,13 +290,19 @@ bool device_sole(const zero_ctx *z);
 unsigned char *device_gradient(const zero_ctx *z, zero_unit unit);
 /** Whether all fit there. */
 bool device_gradients_fit(const zero_ctx *z);
-/** Makes a unit's gradient what travels, in a stream. */
-zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                    void *stream, struct base_error *error);
 /** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
  * other. reduction=local: takes over what is in the gradient's place, the sum of all ranks. */
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error);
+/** An entry of struct eng_exec. */
+zero_result device_add(const zero_ctx *z, const struct eng_device_addition *work,
+                       struct base_error *error);
+/** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
+ * which are in the unit's own slot. */
+zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
+/** Finds what is not finite in what this rank contributes to a unit. */
+zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                void *stream, struct base_error *error);
 
 /* ---- device_state.c */
 

@@ -1,11 +1,11 @@
 // Gradients where state is on the device: the program adds into slots there, and the engine's own
-// stream adds what is handed over to the sums.
+// stream adds up what ranks contribute (zero/link/link_gpu.c).
 
 #include "zero/core/addresses.h"
 #include "zero/core/exec_table.h"
-#include "zero/core/link_table.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/local_accumulation.h"
 
 /* ------------------------------------------------------------------ gaps */
 
@@ -149,55 +149,6 @@ zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;
 }
 
-/** Makes gradients of frozen tensors zeros where they are in a section with others. */
-static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                void *stream, struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = ZERO_OK;
-    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
-        const struct eng_slice *slice = &z->layout.slices[i];
-        if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
-            continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        r = d->ops->zero(gradient + z->placement.sections[slice->section].grad_offset +
-                             slice->granule * ENG_GRANULE * size,
-                         slice->numel * size, stream, error);
-    }
-    return r;
-}
-
-/** Rounds a section's gradient, padding included, to the type in which it travels. */
-static zero_result round_section(const zero_ctx *z, size_t s, unsigned char *gradient, void *stream,
-                                 struct base_error *error)
-{
-    const struct eng_section *section = &z->layout.sections[s];
-    const struct eng_section_place *place = &z->placement.sections[s];
-    const struct eng_device *d = z->device;
-    if (place->comm_dtype == section->grad_dtype)
-        return ZERO_OK;
-    const struct eng_device_conversion conversion = {
-        .from = gradient + place->grad_offset,
-        .to = gradient + place->comm_offset,
-        .from_dtype = section->grad_dtype,
-        .to_dtype = place->comm_dtype,
-        .count = section->granules * ENG_GRANULE,
-    };
-    return d->kernels->convert(d->kernel_state, &conversion, stream, error);
-}
-
-zero_result device_prepare_gradient(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                    void *stream, struct base_error *error)
-{
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = clear_frozen(z, unit, gradient, stream, error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        if (z->io[s].trains)
-            r = round_section(z, s, gradient, stream, error);
-    return r;
-}
-
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error)
 {
@@ -237,50 +188,48 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     return d->kernels->sum(d->kernel_state, &sum, d->own, error);
 }
 
-/** Adds what the only rank contributes. */
-static zero_result reduce_own(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                              struct base_error *error)
+/* ------------------------------------------------------------------ reduction=local */
+
+// Streams of the program add up in the unit's own slot, as they hand gradients over. So a buffer
+// beside it is free again without waiting for anything that travels, to other ranks or to the host.
+
+zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error)
+{
+    const struct eng_device *d = z->device;
+    const struct eng_unit *u = &z->units[unit];
+    if (!eng_local_spare(z, unit))
+        return ZERO_OK;
+    zero_result r = d->ops->event_wait(d->taken[u->sum_slot], d->stream, error);
+    if (!r)
+        r = eng_local_add(z, unit, error);
+    return r ? r : d->ops->event_record(d->taken[u->grad_slot], d->stream, error);
+}
+
+zero_result device_add(const zero_ctx *z, const struct eng_device_addition *work,
+                       struct base_error *error)
+{
+    return z->device->kernels->add(z->device->kernel_state, work, z->device->stream, error);
+}
+
+zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                                void *stream, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    zero_result r = d->ops->event_wait(d->handed, d->own, error);
-    if (!r)
-        r = device_prepare_gradient(z, unit, gradient, d->own, error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+    uint64_t *bad = device_piece(d, DEVICE_BAD);
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const struct eng_device_search search = {
+            .values = gradient + place->comm_offset,
+            .dtype = place->comm_dtype,
+            .count = z->layout.sections[s].granules * ENG_GRANULE,
+            .number =
+                (uint64_t)z->micro.index * (uint64_t)z->config.world + (uint64_t)z->config.rank,
+            .bad = bad + s,
+        };
         if (z->io[s].trains)
-            r = device_sum(z, s, gradient, NULL, error);
+            r = d->kernels->search(d->kernel_state, &search, stream, error);
+    }
     return r;
-}
-
-/** Brings together what all ranks contribute. */
-static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                          struct base_error *error)
-{
-    const struct eng_device *d = z->device;
-    const zero_result r = d->ops->event_record(d->handed, d->stream, error);
-    if (r)
-        return r;
-    if (!d->state->peers)
-        return reduce_own(z, unit, gradient, error);
-    return z->link->reduce(z, unit, gradient, error);
-}
-
-zero_result device_reduce(zero_ctx *z, zero_unit unit)
-{
-    const struct eng_device *d = z->device;
-    const bool local = z->config.local, again = eng_verifying(z);
-    const bool travels = !again && (!local || z->micro.index == z->micro.count - 1);
-    const int slot = again ? z->units[unit].grad_slot : z->units[unit].sum_slot;
-    unsigned char *gradient = z->memory.grads + z->gradients.slots[slot].offset;
-    struct base_error error = {0};
-    zero_result r = eng_verify_hashes(z) ? device_hash_gradient(z, unit, &error) : ZERO_OK;
-    if (!r && local && !again)
-        r = device_local_add(z, unit, &error);
-    if (!r && travels)
-        r = reduce(z, unit, gradient, &error);
-    if (!r)
-        r = d->ops->event_record(d->taken[slot], travels ? d->own : d->stream, &error);
-    if (!r)
-        r = device_update_fused(z, unit, &error);
-    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }

@@ -5,6 +5,7 @@
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/link_table.h"
+#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/executors.h"
 
@@ -19,11 +20,6 @@ static zero_result await_values(zero_ctx *z, zero_unit unit)
     if (!r && d->state->peers)
         r = z->link->await_values(z, unit, &error);
     return r ? device_failed(z, &error, "waiting for parameters") : ZERO_OK;
-}
-
-static zero_result cuda_show(zero_ctx *z, zero_unit unit)
-{
-    return await_values(z, unit);
 }
 
 static zero_result cuda_show_persistent(zero_ctx *z)
@@ -66,28 +62,43 @@ static const void *cuda_dummy_param(zero_ctx *z, const struct eng_slice *slice)
 
 /* ------------------------------------------------------------------ gradients */
 
-static unsigned char *cuda_grads(const zero_ctx *z)
-{
-    return z->memory.grads;
-}
-
 static void *cuda_dummy_grad(zero_ctx *z)
 {
     return z->memory.grads;
 }
 
-static zero_result cuda_grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+/** Behind it the slot may be written again, if nothing but the hash reads it. */
+static zero_result cuda_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes)
 {
-    *ready = -1;
-    eng_grad_slot_free(z, unit);
-    return device_reduce(z, unit);
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    (void)hashes; // device_hashes() fetches them
+    zero_result r = device_hash_gradient(z, unit, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[z->units[unit].grad_slot], d->stream, &error);
+    return r ? device_failed(z, &error, "hashing a gradient") : ZERO_OK;
 }
 
-static zero_result cuda_grad_flush(zero_ctx *z, zero_unit *ready)
+static zero_result cuda_grad_add(zero_ctx *z, zero_unit unit)
 {
-    (void)z;
-    *ready = -1;
-    return ZERO_OK;
+    const struct eng_device *d = z->device;
+    struct base_error error = {0};
+    zero_result r = device_local_add(z, unit, &error);
+    if (!r && z->config.local && !eng_verifying(z))
+        r = d->ops->event_record(d->taken[z->units[unit].sum_slot], d->stream, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
+}
+
+static zero_result cuda_clear(const zero_ctx *z, void *at, size_t bytes, void *stream,
+                              struct base_error *error)
+{
+    return z->device->ops->zero(at, bytes, stream, error);
+}
+
+static zero_result cuda_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+                                void *stream, struct base_error *error)
+{
+    return z->device->kernels->convert(z->device->kernel_state, work, stream, error);
 }
 
 /* ------------------------------------------------------------------ metrics */
@@ -108,8 +119,8 @@ const struct eng_exec eng_exec_cuda = {
     .leave = device_leave,
     .take_stream = device_take_stream,
     .gathers_take_time = true,
-    .show = cuda_show,
-    .show_early = eng_no_section_work,
+    .show = await_values,
+    .show_updated = eng_no_unit_work,
     .show_persistent = cuda_show_persistent,
     .released = cuda_released,
     .join = cuda_join,
@@ -117,12 +128,17 @@ const struct eng_exec eng_exec_cuda = {
     .settle_slot = eng_no_slot_work,
     .param = cuda_param,
     .dummy_param = cuda_dummy_param,
-    .grads = cuda_grads,
+    .grads = eng_grads_here,
     .dummy_grad = cuda_dummy_grad,
     .grad_open = device_grad_open,
-    .grad_close = cuda_grad_close,
-    .grad_flush = cuda_grad_flush,
+    .grad_close = eng_grad_close_here,
+    .grad_flush = eng_grad_flush_none,
+    .grad_hash = cuda_grad_hash,
     .hashes = device_hashes,
+    .grad_add = cuda_grad_add,
+    .clear = cuda_clear,
+    .convert = cuda_convert,
+    .add = device_add,
     .metric_set = device_metric_set,
     .metric_fetch = cuda_metric_fetch,
     .metric_values = device_metric_values,

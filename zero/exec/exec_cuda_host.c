@@ -3,12 +3,13 @@
 // Gradients are copied from the GPU. Both have streams of their own, beside what the program
 // computes; its streams wait for what they need. The host waits only for its own memory that is
 // about to be written over, and for a gradient before it is sent: by then the next unit's is
-// computed. With reduction=local it is a sum (device_local.c) that is copied, once a step.
+// computed. With reduction=local it is a sum (device_reduce.c) that is copied, once a step.
 
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/executors.h"
+#include "zero/exec/local_accumulation.h"
 
 /* ------------------------------------------------------------------ working copies */
 
@@ -91,14 +92,18 @@ static zero_result cuda_host_show_persistent(zero_ctx *z)
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
-static zero_result cuda_host_show_early(zero_ctx *z, size_t section)
+static zero_result cuda_host_show_updated(zero_ctx *z, zero_unit unit)
 {
+    const struct eng_unit_layout *u = &z->layout.units[unit];
     struct base_error error = {0};
-    if (z->placement.sections[section].residence == ENG_SHARDED)
+    zero_result r = ZERO_OK;
+    if (z->config.world > 1 || eng_fused_hopeless(z)) // others have to send something first
         return ZERO_OK;
     // zero_step() will make these values the next version.
-    const zero_result r =
-        show_section(z, section, z->publication.version + 1, z->device->up, &error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+        if (z->io[s].fused && coll_complete(&z->io[s].reduce) &&
+            z->placement.sections[s].residence != ENG_SHARDED)
+            r = show_section(z, s, z->publication.version + 1, z->device->up, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
@@ -180,9 +185,7 @@ static zero_result begin_copy(zero_ctx *z, zero_unit unit, int slot, struct base
 static zero_result copy_gradient(zero_ctx *z, zero_unit unit)
 {
     struct base_error error = {0};
-    zero_result r = ZERO_OK;
-    if (z->config.local && !eng_verifying(z))
-        r = device_local_add(z, unit, &error);
+    zero_result r = device_local_add(z, unit, &error);
     if (!r)
         r = begin_copy(z, unit, leaving(z, unit), &error);
     return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
@@ -219,7 +222,7 @@ static zero_result await_before(zero_ctx *z, zero_unit next, zero_unit *ready)
  * sum, and what the host looks at. */
 static bool is_copied(const zero_ctx *z)
 {
-    return !z->config.local || z->micro.index == z->micro.count - 1 || eng_verify_hashes(z);
+    return eng_grad_ends_sum(z) || eng_verify_hashes(z);
 }
 
 /** The gradient before is sent while this one is copied, which updates it in a fused step: so ranks
@@ -250,7 +253,7 @@ const struct eng_exec eng_exec_cuda_host = {
     .take_stream = device_take_stream,
     .gathers_take_time = true,
     .show = cuda_host_show,
-    .show_early = cuda_host_show_early,
+    .show_updated = cuda_host_show_updated,
     .show_persistent = cuda_host_show_persistent,
     .released = device_released,
     .join = eng_no_work,
@@ -263,7 +266,12 @@ const struct eng_exec eng_exec_cuda_host = {
     .grad_open = cuda_host_grad_open,
     .grad_close = cuda_host_grad_close,
     .grad_flush = cuda_host_grad_flush,
+    .grad_hash = eng_host_grad_hash,
     .hashes = eng_no_hashes,
+    .grad_add = eng_no_unit_work,
+    .clear = eng_host_clear,
+    .convert = eng_host_convert,
+    .add = device_add,
     .metric_set = eng_no_metric,
     .metric_fetch = device_metric_fetch,
     .metric_values = device_metric_values,

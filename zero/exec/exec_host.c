@@ -51,11 +51,6 @@ static const void *host_dummy_param(zero_ctx *z, const struct eng_slice *slice)
 
 /* ------------------------------------------------------------------ gradients */
 
-static unsigned char *host_grads(const zero_ctx *z)
-{
-    return z->memory.grads;
-}
-
 /** Zeroes a slot but for what is overwritten. Padding, which is in every sum, no program writes:
  * where the slot had this unit's gradient before it is zero, and may be in a peer's cache. A step
  * that is not finite casts doubt on that. */
@@ -81,19 +76,50 @@ static zero_result host_grad_open(zero_ctx *z, zero_unit unit,
     return ZERO_OK;
 }
 
-static zero_result host_grad_close(zero_ctx *z, zero_unit unit, zero_unit *ready)
+zero_result eng_host_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes)
 {
-    eng_grad_slot_free(z, unit);
-    if (z->config.local && !eng_verifying(z))
-        eng_local_add(z, unit);
-    *ready = unit;
+    const struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
+    const unsigned char *gradient = z->memory.grads + slot->offset;
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
+                                    slice->granule * ENG_GRANULE * size;
+        if (!eng_frozen(z, slice->param))
+            hashes[i] = base_hash64(data, slice->numel * size, 0);
+    }
     return ZERO_OK;
 }
 
-static zero_result host_grad_flush(zero_ctx *z, zero_unit *ready)
+static zero_result host_grad_add(zero_ctx *z, zero_unit unit)
 {
-    (void)z;
-    *ready = -1;
+    struct base_error error = {0};
+    return eng_local_add(z, unit, &error) ? eng_fail_from(z, &error) : ZERO_OK;
+}
+
+zero_result eng_host_clear(const zero_ctx *z, void *at, size_t bytes, void *stream,
+                           struct base_error *error)
+{
+    (void)z, (void)stream, (void)error;
+    memset(at, 0, bytes);
+    return ZERO_OK;
+}
+
+zero_result eng_host_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+                             void *stream, struct base_error *error)
+{
+    (void)stream, (void)error;
+    eng_convert(z->cpu.kernels, work->from_dtype, work->from, work->to_dtype, work->to,
+                work->count);
+    return ZERO_OK;
+}
+
+static zero_result host_add(const zero_ctx *z, const struct eng_device_addition *work,
+                            struct base_error *error)
+{
+    (void)error;
+    eng_local_sum(z->cpu.kernels, work->dtype, work->to, work->from, work->count);
     return ZERO_OK;
 }
 
@@ -115,13 +141,16 @@ zero_result eng_host_fuse(zero_ctx *z)
 
 zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_decision *decision)
 {
-    (void)args;
+    const double scale = args->scale / z->stepping.scale.value; // the policy may change that
     // Where steps are skipped, so is one that is finite and whose gradient would overflow what
     // optimizers make of it. Elsewhere the update shows that, element by element.
     if (z->config.nonfinite == ZERO_NONFINITE_SKIP && decision->finite)
         decision->finite = eng_gradient_fits(
             decision->norm, eng_clip(decision->norm, decision->max_norm), eng_norm_most(z));
-    return z->stepping.hooks->decided(z, decision);
+    const zero_result r = z->stepping.hooks->decided(z, decision);
+    if (!r && !z->stepping.result.skipped && !eng_fused(z)) // what is fused has its scalars
+        eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);
+    return r;
 }
 
 zero_result eng_host_update(zero_ctx *z, enum eng_update_kind *kind)
@@ -146,7 +175,7 @@ const struct eng_exec eng_exec_host = {
     .take_stream = host_take_stream,
     .gathers_take_time = false,
     .show = host_show,
-    .show_early = eng_no_section_work,
+    .show_updated = eng_no_unit_work,
     .show_persistent = host_show_persistent,
     .released = eng_no_unit_work,
     .join = eng_no_work,
@@ -154,12 +183,17 @@ const struct eng_exec eng_exec_host = {
     .settle_slot = eng_no_slot_work,
     .param = host_param,
     .dummy_param = host_dummy_param,
-    .grads = host_grads,
+    .grads = eng_grads_here,
     .dummy_grad = eng_nowhere,
     .grad_open = host_grad_open,
-    .grad_close = host_grad_close,
-    .grad_flush = host_grad_flush,
+    .grad_close = eng_grad_close_here,
+    .grad_flush = eng_grad_flush_none,
+    .grad_hash = eng_host_grad_hash,
     .hashes = eng_no_hashes,
+    .grad_add = host_grad_add,
+    .clear = eng_host_clear,
+    .convert = eng_host_convert,
+    .add = host_add,
     .metric_set = eng_no_metric,
     .metric_fetch = host_metric_fetch,
     .metric_values = eng_no_work,

@@ -3,6 +3,8 @@
 
 #include "zero/exec/executors.h"
 
+#include "zero/core/progress.h"
+
 #include <math.h>
 
 double eng_norm_most(const zero_ctx *z)
@@ -29,6 +31,60 @@ void eng_exec_prepare(zero_ctx *z, uint64_t number, double gradient_scale)
     }
 }
 
+/* ------------------------------------------------------------------ gradients */
+
+static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                                void *stream, struct base_error *error)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
+        const struct eng_slice *slice = &z->layout.slices[i];
+        if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
+            continue;
+        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
+        unsigned char *at = gradient + z->placement.sections[slice->section].grad_offset +
+                            slice->granule * ENG_GRANULE * size;
+        r = z->exec->clear(z, at, slice->numel * size, stream, error);
+    }
+    return r;
+}
+
+zero_result eng_grad_prepare(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                             void *stream, struct base_error *error)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = clear_frozen(z, unit, gradient, stream, error);
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        const struct eng_section *section = &z->layout.sections[s];
+        const struct eng_section_place *place = &z->placement.sections[s];
+        const struct eng_device_conversion conversion = {
+            .from = gradient + place->grad_offset,
+            .to = gradient + place->comm_offset,
+            .from_dtype = section->grad_dtype,
+            .to_dtype = place->comm_dtype,
+            .count = section->granules * ENG_GRANULE,
+        };
+        if (z->io[s].trains && place->comm_dtype != section->grad_dtype)
+            r = z->exec->convert(z, &conversion, stream, error);
+    }
+    return r;
+}
+
+zero_result eng_grad_close_here(zero_ctx *z, zero_unit unit, zero_unit *ready)
+{
+    eng_grad_slot_free(z, unit);
+    *ready = unit;
+    return ZERO_OK;
+}
+
+zero_result eng_grad_flush_none(zero_ctx *z, zero_unit *ready)
+{
+    (void)z;
+    *ready = -1;
+    return ZERO_OK;
+}
+
 /* ------------------------------------------------------------------ entries that do nothing */
 
 zero_result eng_no_work(zero_ctx *z)
@@ -51,12 +107,6 @@ zero_result eng_no_make(zero_ctx *z, struct base_error *error)
 zero_result eng_no_unit_work(zero_ctx *z, zero_unit unit)
 {
     (void)z, (void)unit;
-    return ZERO_OK;
-}
-
-zero_result eng_no_section_work(zero_ctx *z, size_t section)
-{
-    (void)z, (void)section;
     return ZERO_OK;
 }
 

@@ -19,6 +19,10 @@ zero_result eng_exec_check(const struct eng_config *config, const struct eng_mod
 /** The largest norm of a gradient, as the optimizers have it, that none of them overflows with by
  * itself, with z->stepping.hyper. */
 double eng_norm_most(const zero_ctx *z);
+/** Makes a unit's gradient what travels, on a stream: zeros of frozen tensors that are in a bucket
+ * with others, and each bucket, padding included, in its comm_dtype. */
+zero_result eng_grad_prepare(const zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                             void *stream, struct base_error *error);
 /** Makes z->update.scalars of z->stepping.hyper, for update number `number`. */
 void eng_exec_prepare(zero_ctx *z, uint64_t number, double gradient_scale);
 
@@ -28,7 +32,6 @@ zero_result eng_no_work(zero_ctx *z);
 void eng_no_notice(zero_ctx *z);
 zero_result eng_no_make(zero_ctx *z, struct base_error *error);
 zero_result eng_no_unit_work(zero_ctx *z, zero_unit unit);
-zero_result eng_no_section_work(zero_ctx *z, size_t section);
 zero_result eng_no_slot_work(zero_ctx *z, int slot);
 zero_result eng_no_hashes(zero_ctx *z, uint64_t *hashes);
 void eng_no_metric(const zero_ctx *z, int metric, double value);
@@ -39,7 +42,22 @@ zero_result eng_no_take_in(zero_ctx *z, int open);
 void eng_no_look(const zero_ctx *z, bool waits);
 bool eng_no_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error);
 
+/* ---- entries that host and cuda share, for gradients are reduced where the program writes them */
+
+static inline unsigned char *eng_grads_here(const zero_ctx *z)
+{
+    return z->memory.grads;
+}
+zero_result eng_grad_close_here(zero_ctx *z, zero_unit unit, zero_unit *ready);
+zero_result eng_grad_flush_none(zero_ctx *z, zero_unit *ready);
+
 /* ---- entries that host and cuda_host share, for state is the host's */
+
+zero_result eng_host_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes);
+zero_result eng_host_clear(const zero_ctx *z, void *at, size_t bytes, void *stream,
+                           struct base_error *error);
+zero_result eng_host_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+                             void *stream, struct base_error *error);
 
 /** Makes the scalars of the update that begins in backward. */
 zero_result eng_host_fuse(zero_ctx *z);

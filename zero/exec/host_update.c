@@ -132,6 +132,7 @@ zero_result eng_segments_make(zero_ctx *z)
 {
     struct eng_tiles *tiles = z->store->tiles(z);
     const struct eng_range_cut cut = cut_of(z, tiles);
+    z->update.parted = z->config.stage > 0 && z->config.world > 1;
     if (z->config.resident)
         return ZERO_OK;
     const size_t total = eng_ranges_count(&cut, &z->placement);

@@ -2,7 +2,8 @@
 // gradient's dtype; the sum travels in the last one.
 
 #include "zero/exec/local_accumulation.h"
-#include "zero/core/context.h"
+#include "zero/core/progress.h"
+#include "zero/exec/executors.h"
 
 bool eng_local_adds(const zero_ctx *z)
 {
@@ -11,10 +12,26 @@ bool eng_local_adds(const zero_ctx *z)
     return planned.local && eng_config_rounds(&planned) + planned.verify_micro > 1;
 }
 
+bool eng_grad_begins_sum(const zero_ctx *z)
+{
+    return !z->config.local || z->micro.index == 0;
+}
+
+bool eng_grad_ends_sum(const zero_ctx *z)
+{
+    return !eng_verifying(z) && (!z->config.local || z->micro.index == z->micro.count - 1);
+}
+
+bool eng_local_spare(const zero_ctx *z, zero_unit unit)
+{
+    const struct eng_unit *u = &z->units[unit];
+    return z->config.local && !eng_verifying(z) && u->grad_slot != u->sum_slot;
+}
+
 int eng_local_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
-    if (z->micro.index == 0 || !raw)
+    if (eng_grad_begins_sum(z) || !(raw || eng_verifying(z)))
         return u->sum_slot;
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
@@ -53,20 +70,25 @@ void eng_local_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to
         add_narrow(kernels, dtype, to, from, count);
 }
 
-void eng_local_add(zero_ctx *z, zero_unit unit)
+zero_result eng_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error)
 {
     const struct eng_unit *u = &z->units[unit];
-    if (u->grad_slot == u->sum_slot)
-        return;
     const struct eng_unit_layout *layout = &z->layout.units[unit];
-    unsigned char *sums = z->memory.grads + z->gradients.slots[u->sum_slot].offset;
-    const unsigned char *values = z->memory.grads + z->gradients.slots[u->grad_slot].offset;
-    for (size_t s = layout->first_section; s < layout->first_section + layout->section_count; s++) {
-        if (z->layout.sections[s].frozen)
-            continue;
+    if (!eng_local_spare(z, unit))
+        return ZERO_OK;
+    unsigned char *grads = z->exec->grads(z);
+    zero_result r = ZERO_OK;
+    for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
+         s++) {
         const size_t at = z->placement.sections[s].grad_offset;
-        const size_t count = z->layout.sections[s].granules * ENG_GRANULE;
-        eng_local_sum(z->cpu.kernels, z->layout.sections[s].grad_dtype, sums + at, values + at,
-                      count);
+        const struct eng_device_addition addition = {
+            .to = grads + z->gradients.slots[u->sum_slot].offset + at,
+            .from = grads + z->gradients.slots[u->grad_slot].offset + at,
+            .dtype = z->layout.sections[s].grad_dtype,
+            .count = z->layout.sections[s].granules * ENG_GRANULE,
+        };
+        if (z->io[s].trains)
+            r = z->exec->add(z, &addition, error);
     }
+    return r;
 }

@@ -12,10 +12,17 @@ void eng_local_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to
 
 /** Whether a rank adds up micro-batches of its own, by as many as are planned for. */
 bool eng_local_adds(const zero_ctx *z);
-/** The slot for a unit's gradient: that of its sum, or, for one that overwrites (raw) in a later
- * micro-batch, a spare one of its class; -1: none is free. */
+/** Whether gradients of the micro-batch under way begin what travels, and whether they complete it:
+ * without reduction=local each does both. What is computed again (verify_micro) does not travel. */
+bool eng_grad_begins_sum(const zero_ctx *z);
+bool eng_grad_ends_sum(const zero_ctx *z);
+/** The slot for a unit's gradient, where each unit has one: that of its sum, or, for one that a sum
+ * must not see in it (raw: it overwrites) in a later micro-batch, a spare one of its class; -1:
+ * none is free. */
 int eng_local_slot(const zero_ctx *z, zero_unit unit, bool raw);
-/** Adds a gradient that was written to a spare slot to the unit's sum. */
-void eng_local_add(zero_ctx *z, zero_unit unit);
+/** Whether a unit's gradient was written to a spare slot and is part of its sum. */
+bool eng_local_spare(const zero_ctx *z, zero_unit unit);
+/** Adds a gradient that was written to a spare slot to the unit's sum, in which it is. */
+zero_result eng_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
 
 #endif

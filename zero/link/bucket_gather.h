@@ -1,5 +1,5 @@
 /**
- * zero/link/bucket_gather.h: all-gathers of one bucket of the parameters.
+ * zero/link/bucket_gather.h: buckets that move by the communicator.
  */
 #ifndef ZERO_LINK_BUCKET_GATHER_H
 #define ZERO_LINK_BUCKET_GATHER_H
@@ -15,5 +15,7 @@ zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv);
 zero_result eng_section_gather_wait(zero_ctx *z, size_t section);
 /** Waits until no peer reads what this rank gave to any of them. */
 zero_result eng_section_gather_drain(zero_ctx *z, size_t section);
+/** bucket_reduce.c: an entry of struct eng_link. */
+zero_result eng_host_reduce(zero_ctx *z, zero_unit unit);
 
 #endif

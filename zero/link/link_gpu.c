@@ -5,6 +5,7 @@
 #include "zero/core/addresses.h"
 #include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/executors.h"
 #include "zero/link/bucket_gather.h"
 #include "zero/link/links.h"
 
@@ -117,34 +118,16 @@ static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gra
     return told(z, gcomm_scatter(state->peers, &op, &state->last), error);
 }
 
-static zero_result reduce_canonical(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                    struct base_error *error)
+/** Brings together what ranks contribute one by one, in the half of that memory that was summed
+ * longest ago. */
+static zero_result bring_all(zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                             unsigned char *received, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    struct device_state *state = d->state;
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    const unsigned turn = state->turn++ % 2;
-    const size_t half = (state->offsets[DEVICE_RECEIVED + 1] - state->offsets[DEVICE_RECEIVED]) / 2;
-    unsigned char *received = (unsigned char *)device_piece(d, DEVICE_RECEIVED) + turn * half;
-    void *transport = gcomm_stream(state->peers);
-    zero_result r = d->ops->event_wait(d->handed, transport, error);
-    if (!r)
-        r = device_prepare_gradient(z, unit, gradient, transport, error);
-    if (!r)
-        r = d->ops->event_wait(state->summed[turn], transport, error);
-    if (!r)
-        r = scatter(z, unit, gradient, received, error);
-    if (!r)
-        r = told(z, gcomm_before(state->peers, state->last, d->own), error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
-        if (!z->io[s].trains)
-            continue;
-        r = device_sum(z, s, gradient, received, error);
-        received += (size_t)z->config.world * place->own_granules * ENG_GRANULE *
-                    eng_dtype_size(place->comm_dtype);
-    }
-    return r ? r : d->ops->event_record(state->summed[turn], d->own, error);
+    const struct device_state *state = d->state;
+    const zero_result r =
+        d->ops->event_wait(state->summed[state->turn], gcomm_stream(state->peers), error);
+    return r ? r : scatter(z, unit, gradient, received, error);
 }
 
 /** What of a unit's gradient travels in a dtype: how many sections. Their sums come to where this
@@ -189,27 +172,74 @@ static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gr
     return r;
 }
 
-static zero_result reduce_local(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                                struct base_error *error)
+/** reduction=local: adds up on the way. */
+static zero_result bring_sums(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                              struct base_error *error)
+{
+    void *transport = gcomm_stream(z->device->state->peers);
+    // Once it is summed no rank can tell whose it was.
+    const zero_result r = device_local_search(z, unit, gradient, transport, error);
+    return r ? r : reduce_scatter(z, unit, gradient, error);
+}
+
+/** Adds up what was brought together, section by section; received NULL: nothing of other ranks. */
+static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                       const unsigned char *received, struct base_error *error)
+{
+    const struct eng_unit_layout *u = &z->layout.units[unit];
+    zero_result r = ZERO_OK;
+    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+        const struct eng_section_place *place = &z->placement.sections[s];
+        if (!z->io[s].trains)
+            continue;
+        r = device_sum(z, s, gradient, received, error);
+        if (received)
+            received += (size_t)z->config.world * place->own_granules * ENG_GRANULE *
+                        eng_dtype_size(place->comm_dtype);
+    }
+    return r;
+}
+
+static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
+                          struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const struct device_state *state = d->state;
-    const struct eng_unit_layout *u = &z->layout.units[unit];
-    void *transport = gcomm_stream(state->peers);
-    zero_result r = d->ops->event_wait(d->handed, transport, error);
+    struct device_state *state = d->state;
+    const bool one_by_one = state->peers && !z->config.local;
+    const size_t half = (state->offsets[DEVICE_RECEIVED + 1] - state->offsets[DEVICE_RECEIVED]) / 2;
+    unsigned char *received =
+        one_by_one ? (unsigned char *)device_piece(d, DEVICE_RECEIVED) + state->turn * half : NULL;
+    void *stream = state->peers ? gcomm_stream(state->peers) : d->own;
+    zero_result r = d->ops->event_record(d->handed, d->stream, error);
     if (!r)
-        r = device_prepare_gradient(z, unit, gradient, transport, error);
-    // Once it is summed nobody can tell whose it was.
+        r = d->ops->event_wait(d->handed, stream, error);
     if (!r)
-        r = device_local_search(z, unit, gradient, transport, error);
-    if (!r)
-        r = reduce_scatter(z, unit, gradient, error);
-    if (!r)
+        r = eng_grad_prepare(z, unit, gradient, stream, error);
+    if (!r && state->peers)
+        r = one_by_one ? bring_all(z, unit, gradient, received, error)
+                       : bring_sums(z, unit, gradient, error);
+    if (!r && state->peers)
         r = told(z, gcomm_before(state->peers, state->last, d->own), error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        if (z->io[s].trains)
-            r = device_sum(z, s, gradient, NULL, error);
+    if (!r)
+        r = sum(z, unit, gradient, received, error);
+    if (!r && one_by_one) {
+        r = d->ops->event_record(state->summed[state->turn], d->own, error);
+        state->turn ^= 1;
+    }
     return r;
+}
+
+static zero_result gpu_reduce(zero_ctx *z, zero_unit unit)
+{
+    const struct eng_device *d = z->device;
+    const int slot = z->units[unit].sum_slot;
+    struct base_error error = {0};
+    zero_result r = reduce(z, unit, z->memory.grads + z->gradients.slots[slot].offset, &error);
+    if (!r)
+        r = d->ops->event_record(d->taken[slot], d->own, &error);
+    if (!r)
+        r = device_update_fused(z, unit, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }
 
 static zero_result gpu_after_decision(zero_ctx *z, struct base_error *error)
@@ -366,26 +396,12 @@ static zero_result gpu_await_values(zero_ctx *z, zero_unit unit, struct base_err
     return unit < 0 ? await_persistent(z, error) : await_unit(z, unit, error);
 }
 
-static zero_result gpu_reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
-                              struct base_error *error)
-{
-    return z->config.local ? reduce_local(z, unit, gradient, error)
-                           : reduce_canonical(z, unit, gradient, error);
-}
-
-/** The executor shares sums before the update. */
-static zero_result gpu_fetch_sums(zero_ctx *z)
-{
-    (void)z;
-    return ZERO_OK;
-}
-
 const struct eng_link eng_link_gpu = {
     .size = sizeof(struct eng_link),
     .name = "gpu",
     .gather = gpu_gather,
     .publish = gpu_publish,
-    .fetch_sums = gpu_fetch_sums,
+    .fetch_sums = eng_no_work, // the executor shares them before the update
     .open = gpu_open_peers,
     .close = gpu_close_peers,
     .reduce = gpu_reduce,

@@ -5,6 +5,7 @@
 
 #include "zero/core/api_call.h"
 #include "zero/link/bucket_gather.h"
+#include "zero/link/publish.h"
 
 static zero_result comm_gather(zero_ctx *z, zero_unit unit, int slot)
 {
@@ -45,15 +46,10 @@ static zero_result comm_fetch_sums(zero_ctx *z)
         .spans = z->publication.all_sums,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
     };
-    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
-    if (!r)
-        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
-    if (!r)
-        r = coll_wait(z->comm, &z->publication.sums_read);
-    if (r)
-        return eng_comm_failed(z, r);
-    z->publication.sums_lent = true;
-    return ZERO_OK;
+    zero_result r = eng_sums_lend(z, &op);
+    if (!r && (r = coll_wait(z->comm, &z->publication.sums_read)) != ZERO_OK)
+        r = eng_comm_failed(z, r);
+    return r;
 }
 
 const struct eng_link eng_link_host = {
@@ -61,5 +57,6 @@ const struct eng_link eng_link_host = {
     .name = "host",
     .gather = comm_gather,
     .publish = comm_publish,
+    .reduce = eng_host_reduce,
     .fetch_sums = comm_fetch_sums,
 };

@@ -9,6 +9,15 @@
 
 #include "base/clock.h"
 
+zero_result eng_sums_lend(zero_ctx *z, const struct coll_all_gather *op)
+{
+    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
+    if (!r)
+        r = coll_all_gather_start(z->comm, op, &z->publication.sums_read);
+    z->publication.sums_lent = !r;
+    return r ? eng_comm_failed(z, r) : ZERO_OK;
+}
+
 zero_result eng_sums_return(zero_ctx *z)
 {
     if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme ||
@@ -18,13 +27,7 @@ zero_result eng_sums_return(zero_ctx *z)
         .spans = z->publication.everyone,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums are read"},
     };
-    zero_result r = coll_drain(z->comm, &z->publication.sums_read);
-    if (!r)
-        r = coll_all_gather_start(z->comm, &op, &z->publication.sums_read);
-    if (r)
-        return eng_comm_failed(z, r);
-    z->publication.sums_lent = true;
-    return ZERO_OK;
+    return eng_sums_lend(z, &op);
 }
 
 zero_result eng_sums_reclaim(zero_ctx *z)

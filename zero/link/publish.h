@@ -6,6 +6,9 @@
 
 #include "zero/core/link_table.h"
 
+/** Starts an all-gather about the sums at stage 0: they are not written before each rank is done
+ * with it. Collective, ordered. */
+zero_result eng_sums_lend(zero_ctx *z, const struct coll_all_gather *op);
 /** Tells the others that this rank has read their sums, or their gradients where it adds them up
  * again. Collective, ordered. */
 zero_result eng_sums_return(zero_ctx *z);

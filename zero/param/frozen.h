@@ -8,7 +8,5 @@
 
 /** Finds anew which sections and units train, and tells the executor. */
 void eng_frozen_refresh(zero_ctx *z);
-/** Makes the gradients of frozen tensors zeros where they travel with others. */
-void eng_frozen_clear(zero_ctx *z, zero_unit unit, unsigned char *gradient);
 
 #endif

@@ -1,16 +1,13 @@
-// A fused step, begun before its gradients are complete. The reduction updates, too, tile by tile,
-// while the sums are in cache. With state in a file the caller that hands a gradient over updates,
-// as soon as a tile's sums are complete (zero/store/nvme_update.c). Weights change while ranks
-// still compute: those of a unit when every rank has handed its gradient over and so reads them no
-// more.
+// A fused step, begun before its gradients are complete. The reduction updates, too
+// (zero/link/bucket_reduce.c). With state in a file the caller that hands a gradient over updates,
+// as soon as a tile's sums are complete (zero/store/nvme_update.c). A GPU queues the update of a
+// unit behind its sums (zero/exec/device_step.c).
 
-#include "zero/step/fused.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"
 #include "zero/core/overwrite.h"
 #include "zero/core/progress.h"
-#include "zero/exec/host_update.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/zero_step.h"
@@ -95,13 +92,10 @@ zero_result zero_step_in_backward(zero_ctx *z, const zero_step_args *args)
     return eng_leave(z, r);
 }
 
-static bool same_hyper(const zero_hyper *a, const zero_hyper *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
 {
+    if (!eng_fused(z))
+        return eng_step_args(z, "zero_step", user, args);
     *args = z->stepping.fused;
     if (!user)
         return ZERO_OK;
@@ -111,7 +105,8 @@ zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
         return r;
     bool same = again.scale == args->scale && again.max_norm == args->max_norm;
     for (size_t g = 0; g < z->model.group_count; g++)
-        same = same && same_hyper(eng_step_hyper(&again, g), &z->stepping.hyper[g]);
+        same = same &&
+               memcmp(eng_step_hyper(&again, g), &z->stepping.hyper[g], sizeof(zero_hyper)) == 0;
     if (!same)
         return eng_fail(z, ZERO_E_INVALID,
                         "zero_step with other arguments than zero_step_in_backward had: give none");
@@ -121,6 +116,8 @@ zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_ar
 zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
+    if (!eng_fused(z))
+        return ZERO_OK;
     if (u->holds > 0)
         return eng_fail(z, ZERO_E_STATE,
                         "gradient of unit %d (%s) handed over in a fused step, but the "
@@ -129,72 +126,4 @@ zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit)
     // From its owners' memory, which they may write when this rank has handed over.
     zero_result r = u->slot >= 0 ? eng_slot_settle(z, &z->gathers.slots[u->slot]) : ZERO_OK;
     return r ? r : eng_publish_wait(z, unit);
-}
-
-bool eng_fused_begin(zero_ctx *z, size_t section)
-{
-    z->io[section].next_segment = z->update.section_segments[section];
-    // Tiles are updated as a whole, when all sums of theirs are complete.
-    return z->store->fuses_reductions && eng_fused_early(z, section);
-}
-
-/** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
- */
-static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct eng_segment *part)
-{
-    const zero_ctx *z = io->z;
-    if (io->next_segment == z->update.section_segments[io->section + 1])
-        return false;
-    *part = z->update.segments[io->next_segment];
-    const size_t part_end = part->first + part->count;
-    part->first = part->first > at ? part->first : at;
-    if (part->first >= end)
-        return false;
-    part->count = (part_end < end ? part_end : end) - part->first;
-    if (part_end <= end)
-        io->next_segment++;
-    return true;
-}
-
-/** Element of the section at which this rank's run begins. */
-static size_t run_begin(const struct eng_section_io *io)
-{
-    return io->z->placement.sections[io->section].own_first * ENG_GRANULE;
-}
-
-void eng_fused_tile(struct eng_section_io *io, size_t first, size_t count, const float *sum)
-{
-    const size_t begin = run_begin(io) + first, end = begin + count;
-    struct eng_segment part;
-    if (eng_fused_hopeless(io->z))
-        return;
-    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
-        part.gradient = sum + (part.first - begin);
-        eng_update_segment(io->z, &part);
-    }
-}
-
-size_t eng_fused_take(void *user, size_t first, size_t count, const struct coll_contributions *from)
-{
-    struct eng_section_io *io = user;
-    const size_t begin = run_begin(io) + first, end = begin + count;
-    struct eng_segment part;
-    if (eng_fused_hopeless(io->z))
-        return 0;
-    for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
-        const size_t offset = part.first - begin;
-        const struct eng_contributions contributions = {
-            .before = from->before ? (const float *)from->before + offset : NULL,
-            .dtype = from->dtype,
-            .sources = from->sources,
-            .count = from->count,
-            .first = from->first + offset,
-        };
-        const size_t done = eng_update_summed(io->z, &part, &contributions);
-        // Sums that are not finite: the step fails, and who is to blame is found by looking at the
-        // rest of the tile, which no squares were added of.
-        if (done < part.count)
-            return offset;
-    }
-    return count;
 }

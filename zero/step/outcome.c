@@ -116,21 +116,19 @@ zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_
 
 zero_result eng_outcome_all(zero_ctx *z, struct eng_wrong first, uint64_t step)
 {
-    const zero_result r = z->config.world > 1 ? share(z, &first) : ZERO_OK;
+    const zero_result r = share(z, &first);
     return r || first.param == UINT64_MAX ? r : eng_outcome_fail(z, &first, step, true);
 }
 
 zero_result eng_outcome_agree(zero_ctx *z, uint64_t step)
 {
-    // At stage 0 every rank updates everything, and finds what the others find.
-    const bool parts = z->config.stage > 0 && z->config.world > 1;
     struct eng_wrong first = z->stepping.outcome.first;
-    const bool asks = parts && z->stepping.outcome.doubtful;
+    const bool asks = z->update.parted && z->stepping.outcome.doubtful;
     const zero_result r = asks ? share(z, &first) : ZERO_OK;
     if (r)
         return r;
     if (first.param != UINT64_MAX)
-        return eng_outcome_fail(z, &first, step, asks || !parts);
+        return eng_outcome_fail(z, &first, step, asks || !z->update.parted);
     if (!z->stepping.outcome.large)
         z->stepping.outcome.small = z->publication.version;
     z->stepping.outcome.large = false;

@@ -8,7 +8,6 @@
 #include "zero/link/publish.h"
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/fused.h"
 #include "zero/step/gradient.h"
 #include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
@@ -94,17 +93,11 @@ static zero_result decided(zero_ctx *z, struct eng_decision *decision)
     return r;
 }
 
-static double *metric_values(const zero_ctx *z)
-{
-    return z->micro.values;
-}
-
 static const struct eng_step_hooks hooks = {
     .decided = decided,
     .told = eng_metric_step_line,
     .proved = eng_outcome_all,
     .value = eng_metric_set,
-    .metrics = metric_values,
 };
 
 void eng_step_open(zero_ctx *z)
@@ -121,11 +114,9 @@ static void end_batch(zero_ctx *z)
     eng_stop_step_ended(z);
 }
 
-/** Updates where the step is decided. `scale`: of its gradients, before they are clipped. */
-static zero_result update(zero_ctx *z, double scale)
+/** Updates where the step is decided. */
+static zero_result update(zero_ctx *z)
 {
-    if (!eng_fused(z))
-        eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);
     eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip);
     zero_result r = eng_update_all(z);
     if (!r)
@@ -136,7 +127,6 @@ static zero_result update(zero_ctx *z, double scale)
 /** From what ranks ask for, over the decision and the update, to the record of what was changed. */
 static zero_result conclude(zero_ctx *z, const zero_step_args *args)
 {
-    const double scale = args->scale / z->stepping.scale.value;
     const struct eng_step_request request = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
     enum eng_update_kind kind = ENG_NO_UPDATE;
@@ -162,7 +152,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     if (r)
         return r;
     if (kind == ENG_UPDATE_DECIDED)
-        r = update(z, scale);
+        r = update(z);
     else if (kind == ENG_UPDATE_QUEUED)
         r = eng_update_all(z);
     end_batch(z);
@@ -173,8 +163,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     zero_step_args args = {.struct_size = sizeof args};
-    zero_result r =
-        eng_fused(z) ? eng_fused_args(z, user, &args) : eng_step_args(z, "zero_step", user, &args);
+    zero_result r = eng_fused_args(z, user, &args);
     if (!r)
         r = check_state(z, "zero_step");
     if (!r)

@@ -8,6 +8,8 @@
 #include "zero/exec/gpu.h"
 #include "zero/store/host_visit.h"
 
+#include <limits.h>
+
 static size_t place_index(size_t element, size_t first_granule)
 {
     return element - first_granule * ENG_GRANULE;
@@ -257,7 +259,10 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         z->io[s] = (struct eng_section_io){.z = z, .section = s};
     eng_trains_refresh(z);
     lay_slots(z);
-    if (z->config.stage < 2)
+    z->gradients.shared = z->config.stage >= 2;
+    z->gradients.most_open =
+        z->gradients.shared || z->config.paranoid ? z->config.grad_units : INT_MAX;
+    if (!z->gradients.shared)
         own_slots(z);
     return place_all_sums(z, error);
 }

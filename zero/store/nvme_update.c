@@ -325,9 +325,10 @@ void eng_tier_fuse(zero_ctx *z)
     begin(z);
 }
 
-/** Whether all a tile is updated with is there, on this rank, and nobody reads what is written
- * over. Every rank has handed it over then, so all have recorded the step before. */
-static bool is_summed(const zero_ctx *z, size_t tile)
+/** Whether all a tile is updated with is there, on this rank, and no rank reads what is written
+ * over. Every rank has handed it over then, so all have recorded the step before. A tile on its way
+ * through a GPU needs less (exec/device_passes.c): it may pass again for what is not there yet. */
+static bool is_complete(const zero_ctx *z, size_t tile)
 {
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
@@ -352,7 +353,7 @@ static bool is_ready(const zero_ctx *z)
     if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_fused_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
-    return is_summed(z, tile) && off_pipeline_ready(tier->pipeline) &&
+    return is_complete(z, tile) && off_pipeline_ready(tier->pipeline) &&
            eng_tile_may_be_overwritten(z, tile) &&
            (!z->config.params_nvme || eng_params_ready(z, tile));
 }

@@ -5,6 +5,7 @@
 
 #include "zero/core/context.h"
 #include "zero/exec/device_parts.h"
+#include "zero/exec/executors.h"
 #include "zero/exec/host_update.h"
 #include "zero/plan/plan.h"
 #include "zero/store/device_snapshot.h"
@@ -100,17 +101,6 @@ static zero_result no_probe(const zero_ctx *z, struct eng_plan_disk *disk, struc
     return ZERO_OK;
 }
 
-static zero_result no_work(zero_ctx *z)
-{
-    (void)z;
-    return ZERO_OK;
-}
-
-static void no_notice(zero_ctx *z)
-{
-    (void)z;
-}
-
 static void no_count(const zero_ctx *z, zero_statistics *stats)
 {
     (void)z, (void)stats;
@@ -125,12 +115,6 @@ static bool stages_nothing(const zero_ctx *z)
 static void no_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 {
     (void)z, (void)unit, (void)slot;
-}
-
-static zero_result no_unit_work(zero_ctx *z, zero_unit unit)
-{
-    (void)z, (void)unit;
-    return ZERO_OK;
 }
 
 static size_t no_record_room(const zero_ctx *z)
@@ -169,8 +153,8 @@ static const struct eng_file_ops no_files = {
     .size = sizeof(struct eng_file_ops),
     .disk = no_disk,
     .probe = no_probe,
-    .open = no_work,
-    .close = no_notice,
+    .open = eng_no_work,
+    .close = eng_no_notice,
     .count = no_count,
 };
 
@@ -178,27 +162,27 @@ static const struct eng_staging_ops no_staging = {
     .size = sizeof(struct eng_staging_ops),
     .stages = stages_nothing,
     .start = no_stage,
-    .wait = no_unit_work,
+    .wait = eng_no_unit_work,
 };
 
 static const struct eng_sum_ops sums_in_memory = {
     .size = sizeof(struct eng_sum_ops),
-    .expect = no_unit_work,
-    .begin = no_unit_work,
-    .progress = no_notice,
-    .finish = no_work,
+    .expect = eng_no_unit_work,
+    .begin = eng_no_unit_work,
+    .progress = eng_no_notice,
+    .finish = eng_no_work,
     .own = eng_memory_own_sums,
     .own_blocks = eng_memory_own_blocks,
 };
 
 static const struct eng_record_ops no_records = {
     .size = sizeof(struct eng_record_ops),
-    .record = no_work,
-    .record_beginning = no_work,
-    .abandon = no_notice,
+    .record = eng_no_work,
+    .record_beginning = eng_no_work,
+    .abandon = eng_no_notice,
     .room = no_record_room,
     .recoverable = not_recoverable,
-    .pass_over = no_notice,
+    .pass_over = eng_no_notice,
     .broken = not_broken,
     .point = no_point,
     .take_point = take_no_point,
@@ -209,13 +193,13 @@ static const struct eng_store host = {
     .name = "host",
     .fuses_reductions = true,
     .needs = memory_needs,
-    .leave_device = no_notice,
+    .leave_device = eng_no_notice,
     .home = eng_memory_home,
     .field = eng_memory_field,
     .walk = walk_host,
     .visit = visit_host,
-    .fuse = no_notice,
-    .update_fused = no_work,
+    .fuse = eng_no_notice,
+    .update_fused = eng_no_work,
     .tiles = no_tiles,
     .keep = keep_nothing,
     .update_begin = begin_update,
@@ -239,8 +223,8 @@ static const struct eng_store device = {
     .field = field_device,
     .walk = walk_device,
     .visit = visit_device,
-    .fuse = no_notice,
-    .update_fused = no_work,
+    .fuse = eng_no_notice,
+    .update_fused = eng_no_work,
     .tiles = no_tiles,
     .keep = keep_nothing,
     .update_begin = device_update_begin,
