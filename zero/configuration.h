@@ -166,7 +166,7 @@ typedef struct zero_config {
      * zero_commit() checks it; it stays the program's. */
     void *nccl_comm;
     /** device=cuda: who updates state that is offloaded: "host", "device", "auto" (default): the
-     * plan says. Same bits. */
+     * GPU where it can and has room. Same bits. */
     const char *offload_update;
     /** device_transport=nccl: NCCL registers the memory that ranks move: "on", "off", "auto"
      * (default): on several hosts. Same bits. */

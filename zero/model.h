@@ -194,8 +194,7 @@ ZERO_API zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_p
  * values. The message names the tensor; of first values also slice, element, values and ranks.
  * ZERO_E_NOMEM: the ranks of a host need more memory than it has, or those that share a GPU more
  * than is free there (memory_limit). The message has the numbers, what limits, and what would need
- * less. It comes before anything is allocated, on all ranks, except for what offload_update=auto
- * measures with. Or an allocation failed all the same.
+ * less. It comes before anything is allocated, on all ranks. Or an allocation failed all the same.
  */
 ZERO_API zero_result zero_commit(zero_ctx *z);
 

@@ -3,7 +3,6 @@
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
-#include "zero/budget/budget.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +13,7 @@
 #include <cmocka.h>
 #include <cuda.h>
 
-enum { RANKS = 4, TEXT_BYTES = 16384, MESSAGE_BYTES = 1024, PROBE_BYTES = 32 << 20 };
-enum { MEASURED_BYTES = 256 << 20 }; // of memory, by two ranks of a thread each
+enum { RANKS = 4, TEXT_BYTES = 16384, MESSAGE_BYTES = 1024 };
 
 static cuda_driver_room_fn set_room;
 static cuda_driver_fail_fn fail_next;
@@ -27,7 +25,6 @@ struct attempt {
     const struct toy *toy;
     int world;
     const int *gpus; /**< of the ranks; NULL: one each */
-    int limited;     /**< the first rank that has config.memory_limit; those before have none */
 };
 
 /** What each rank has come to. */
@@ -35,9 +32,6 @@ static struct outcome {
     zero_result result;
     char message[MESSAGE_BYTES], text[TEXT_BYTES];
     struct eng_gpu_fit fit;
-    struct eng_fit host_fit;
-    size_t at_commit; /**< bytes of the host's that all ranks have at most, until they have all */
-    size_t before;    /**< those of a rank when it decides who updates */
     struct eng_updater updater;
     bool streamed;
 } ranks[RANKS];
@@ -58,8 +52,6 @@ static bool try_commit(struct team_rank *rank, void *user)
     rank->config.timeout_s = given.timeout_s;
     rank->config.log_level = ZERO_OFF;
     rank->config.device = device;
-    if (rank->rank < attempt->limited)
-        rank->config.memory_limit = ZERO_OFF;
     TEAM_CHECK(team_open(rank) && toy_register(rank, attempt->toy));
     outcome->result = zero_commit(rank->z);
     if (!outcome->result) // plans that are made later have what was found, too
@@ -67,9 +59,6 @@ static bool try_commit(struct team_rank *rank, void *user)
     snprintf(outcome->message, MESSAGE_BYTES, "%s", zero_last_error(rank->z));
     snprintf(outcome->text, TEXT_BYTES, "%s", zero_plan_text(rank->z));
     outcome->fit = rank->z->plan.gpu_fit;
-    outcome->host_fit = rank->z->plan.fit;
-    outcome->at_commit = rank->z->plan.peaks[ENG_PEAK_COMMIT].sum;
-    outcome->before = eng_budget_transport(rank->z) + eng_layout_bytes(&rank->z->layout);
     outcome->updater = rank->z->update.updater;
     outcome->streamed = rank->z->config.streamed;
     team_close(rank);
@@ -348,9 +337,13 @@ static void the_host_updates_where_the_gpu_has_no_room_for_tiles(void **state)
     const uint64_t by_device = needed(offloaded(1, 2, "device"));
     const uint64_t by_host = needed(offloaded(1, 2, "host"));
     char device[32], host[32], words[160];
-    assert_true(by_host < by_device && by_device < PROBE_BYTES);
+    assert_true(by_host < by_device);
     snprintf(words, sizeof words, "1 rank would need %s there if it updated, %s if the host did",
              eng_human(by_device, device), eng_human(by_host, host));
+    set_room(0, by_device); // and no more: it is enough
+    commit(&attempt, ZERO_OK);
+    assert_true(ranks[0].streamed && !*ranks[0].updater.why);
+    assert_int_equal(ranks[0].fit.needed, by_device);
     set_room(0, by_device - 1);
     commit(&attempt, ZERO_OK);
     expect_reason(0, false, "GPU 0 has ");
@@ -361,64 +354,38 @@ static void the_host_updates_where_the_gpu_has_no_room_for_tiles(void **state)
     expect_words(ranks[0].message, "GPU 0, 1 rank at stage 2: ");
 }
 
-static void what_there_is_no_room_to_measure_is_not_measured(void **state)
+static void a_plan_is_of_the_way_that_one_gpu_has_room_for(void **state)
+{
+    (void)state;
+    zero_config config = offloaded(1, 2, "auto").config;
+    const uint64_t by_device = needed(offloaded(1, 2, "device"));
+    config.device = "cuda";
+    config.log_level = ZERO_OFF;
+    setenv("ZERO_PLAN", "1", 1);
+    for (int missing = 0; missing < 2; missing++) {
+        struct team_rank rank = {.world = 1};
+        set_room(0, by_device - (uint64_t)missing);
+        assert_int_equal(zero_open(&rank.z, &config), ZERO_OK);
+        assert_true(toy_register(&rank, &toy_odd));
+        assert_int_equal(zero_commit(rank.z), ZERO_PLANNED);
+        expect_words(zero_plan_text(rank.z),
+                     missing ? "  update       by the host: offload_update=auto, GPU 0 has "
+                             : "  update       by the device: offload_update=auto\n");
+        expect_words(zero_plan_text(rank.z), "\n  fits         yes\n  not counted");
+        zero_close(rank.z);
+    }
+    assert_true(cuda_left_nothing());
+}
+
+static void nobody_looks_at_room_for_tiles_without_a_limit(void **state)
 {
     (void)state;
     struct attempt attempt = offloaded(1, 2, "auto");
-    const uint64_t by_device = needed(offloaded(1, 2, "device"));
-    set_room(0, by_device + PROBE_BYTES - 1);
-    commit(&attempt, ZERO_OK);
-    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
-    set_room(0, by_device); // and no more: the device could update
-    commit(&attempt, ZERO_OK);
-    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
-    set_room(0, by_device + PROBE_BYTES);
-    commit(&attempt, ZERO_OK);
-    assert_true(!*ranks[0].updater.why && eng_updater_measured(&ranks[0].updater));
-    set_room(0, PROBE_BYTES - 1);
+    set_room(0, needed(offloaded(1, 2, "device")) - 1);
     attempt.config.memory_limit = ZERO_OFF;
     commit(&attempt, ZERO_E_NOMEM);
-    expect_words(ranks[0].message, "finding out how fast copies are: cuMemAlloc");
-}
-
-// Of several ranks together, and of all of them if one has a limit.
-static void what_the_host_has_no_memory_for_is_not_measured(void **state)
-{
-    (void)state;
-    struct attempt attempt = offloaded(2, 2, "host");
-    attempt.config.cpu_threads = 1; // 128 MiB a rank
-    commit(&attempt, ZERO_OK);
-    const uint64_t by_host = ranks[0].host_fit.needed;
-    const size_t at_commit = ranks[0].at_commit;
-    assert_true(by_host < MEASURED_BYTES);
-    attempt = offloaded(2, 2, "auto");
-    attempt.config.cpu_threads = 1;
-    commit(&attempt, ZERO_OK);
-    const size_t measured = ranks[0].at_commit;
-    assert_true(eng_updater_measured(&ranks[0].updater));
-    assert_int_equal(measured, MEASURED_BYTES + 2 * ranks[0].before);
-    attempt.config.memory_limit = (int64_t)measured;
-    commit(&attempt, ZERO_OK);
-    assert_true(!*ranks[0].updater.why && ranks[0].at_commit == measured);
-    const uint64_t limits[] = {measured - 1, by_host};
-    for (int i = 0; i < 2; i++) {
-        attempt.config.memory_limit = (int64_t)limits[i];
-        commit(&attempt, ZERO_OK);
-        for (int r = 0; r < 2; r++) {
-            expect_reason(r, false,
-                          "finding out how fast memory is takes 256.0 MiB of the host's, and ");
-            expect_reason(r, false, " (memory_limit)");
-            assert_false(eng_updater_measured(&ranks[r].updater));
-            assert_true(ranks[r].host_fit.needed == by_host && ranks[r].at_commit == at_commit);
-        }
-    }
-    attempt.config.memory_limit = (int64_t)by_host - 1;
-    commit(&attempt, ZERO_E_NOMEM);
-    attempt.limited = 1;
-    attempt.config.memory_limit = (int64_t)by_host;
-    commit(&attempt, ZERO_OK);
-    expect_reason(0, false, "another rank has a reason");
-    expect_reason(1, false, "finding out how fast memory is takes 256.0 MiB of the host's, and ");
+    expect_words(ranks[0].message, "cuMemAlloc");
+    assert_true(ranks[0].streamed && ranks[0].fit.verdict == ENG_FITS_UNCHECKED);
 }
 
 // What has been loaded stays, if not for those who have loaded it.
@@ -428,21 +395,23 @@ static void what_the_driver_keeps_leaves_the_host_its_room(void **state)
     enum { KEPT = 1 << 20 };
     const struct attempt attempt = offloaded(1, 2, "auto");
     const uint64_t by_device = needed(offloaded(1, 2, "device"));
-    set_room(0, by_device + PROBE_BYTES + KEPT - 1);
+    set_room(0, by_device + KEPT);
     keep(KEPT);
     commit(&attempt, ZERO_OK);
-    expect_reason(0, false, " if it updated, beside 32.0 MiB to find out how fast copies are");
+    assert_true(ranks[0].streamed);
     set_room(0, by_device + KEPT - 1);
     keep(KEPT);
     commit(&attempt, ZERO_OK);
     expect_reason(0, false, "GPU 0 has ");
 }
 
+// The host's way may take more of the GPUs, too: then nothing else is tried.
 static void all_ranks_take_the_way_that_one_gpu_has_room_for(void **state)
 {
     (void)state;
     const struct attempt attempt = offloaded(2, 2, "auto"), open = mostly_frozen("auto");
-    set_room(1, needed(offloaded(2, 2, "device")) - 1);
+    needed(offloaded(2, 2, "device"));
+    set_room(1, ranks[1].fit.needed - 1);
     commit(&attempt, ZERO_OK);
     expect_reason(0, false, "another rank has a reason");
     expect_reason(1, false, "GPU 1 has ");
@@ -452,8 +421,8 @@ static void all_ranks_take_the_way_that_one_gpu_has_room_for(void **state)
     assert_true(by_device < by_host);
     set_room(2, by_host - 1);
     commit(&open, ZERO_OK);
-    expect_reason(3, true, "another rank has a reason");
-    expect_reason(2, true, "GPU 2 has ");
+    for (int r = 0; r < 4; r++)
+        assert_true(ranks[r].streamed && !*ranks[r].updater.why);
 }
 
 static void nccl_has_a_gpu_for_each_rank(void **state)
@@ -528,8 +497,8 @@ int room_tests(void)
         TEST(a_driver_that_does_not_say_is_told_of),
         TEST(a_plan_looks_at_the_gpu_of_one_rank),
         TEST(the_host_updates_where_the_gpu_has_no_room_for_tiles),
-        TEST(what_there_is_no_room_to_measure_is_not_measured),
-        TEST(what_the_host_has_no_memory_for_is_not_measured),
+        TEST(a_plan_is_of_the_way_that_one_gpu_has_room_for),
+        TEST(nobody_looks_at_room_for_tiles_without_a_limit),
         TEST(what_the_driver_keeps_leaves_the_host_its_room),
         TEST(all_ranks_take_the_way_that_one_gpu_has_room_for),
         TEST(nccl_has_a_gpu_for_each_rank),

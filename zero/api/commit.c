@@ -245,8 +245,9 @@ static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 static zero_result only_plan(zero_ctx *z)
 {
     struct base_error error = {0};
-    zero_result r = eng_fit_look(z, &error);
-    if (!r && z->plan.fit.verdict != ENG_FITS_NOT)
+    zero_result r = ZERO_OK;
+    eng_fit_look(z);
+    if (z->plan.fit.verdict != ENG_FITS_NOT)
         r = z->store->files->probe(z, &z->plan.disk, &error);
     if (!r)
         r = eng_budget_write(z, &z->plan, &error);

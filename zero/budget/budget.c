@@ -40,7 +40,8 @@ static struct eng_limits limits_of(const zero_ctx *z, int stage, bool shared)
     };
 }
 
-size_t eng_budget_transport(const zero_ctx *z)
+/** Bytes, on every rank alike. */
+static size_t transport_bytes(const zero_ctx *z)
 {
     struct coll_counters counters = {.memory_bytes =
                                          coll_memory_needed(z->config.transport, z->config.world)};
@@ -53,11 +54,8 @@ size_t eng_budget_transport(const zero_ctx *z)
 static void count_peaks(const zero_ctx *z, int rank, size_t transport, size_t once,
                         struct eng_need *need)
 {
-    const size_t compared = z->memory.calls->commit(z), measured = eng_updater_bytes(z);
-    // What ranks compare comes before the layout, and who updates is decided beside it.
-    const size_t decided = measured > 0 ? eng_layout_bytes(&z->layout) + measured : 0;
-    // By which devices meet is not there yet.
-    const size_t before = transport + (compared > decided ? compared : decided);
+    // What ranks compare comes before the layout; by which devices meet is not there yet.
+    const size_t before = transport + z->memory.calls->commit(z);
     need->peaks[ENG_PEAK_COMMIT] = before > need->total + once ? before : need->total + once;
     need->peaks[ENG_PEAK_STEP] = need->total;
     need->peaks[ENG_PEAK_SAVE] = need->total + z->memory.calls->exporting(z, rank);
@@ -68,7 +66,7 @@ static void count_peaks(const zero_ctx *z, int rank, size_t transport, size_t on
 static zero_result add_ranks(const zero_ctx *z, const struct eng_limits *limits,
                              struct eng_plan *plan, struct base_error *error)
 {
-    const size_t transport = eng_budget_transport(z);
+    const size_t transport = transport_bytes(z);
     struct eng_tier_needs tier = {.tiles = 0};
     struct eng_device_tiles_needs tiles = {.device = 0};
     for (int rank = 0; rank < z->config.world; rank++) {
@@ -125,23 +123,6 @@ static zero_result plan_ranks(const zero_ctx *z, int stage, bool shared, struct 
     const struct eng_limits limits = limits_of(z, stage, shared);
     const zero_result r = eng_plan_begin(plan, z->config.world, error);
     return r ? r : add_ranks(z, &limits, plan, error);
-}
-
-zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error)
-{
-    struct eng_plan plan;
-    z->update.updater.uncounted = true;
-    const zero_result r = plan_ranks(z, z->config.stage, z->config.shared, &plan, error);
-    if (r) {
-        eng_plan_free(&plan);
-        return r;
-    }
-    plan.disk = z->plan.disk;
-    plan.fit = z->plan.fit;
-    plan.gpu_fit = z->plan.gpu_fit;
-    eng_plan_free(&z->plan);
-    z->plan = plan;
-    return ZERO_OK;
 }
 
 /** The plan of what is placed and of the tables that are needed now, with its text. */

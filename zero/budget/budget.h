@@ -19,9 +19,6 @@
 
 /** This rank's placement, and what each rank needs. */
 zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
-/** Makes the plan again, before it is written, without eng_updater_bytes(), or it stays. */
-zero_result eng_budget_unmeasured(zero_ctx *z, struct base_error *error);
-size_t eng_budget_transport(const zero_ctx *z); /**< bytes, on every rank alike */
 /** The planner that the rest of the engine asks for more. */
 extern const struct eng_planner eng_budget_planner;
 /** Makes the plan's text and JSON, with what is known of the host by now. */
@@ -37,19 +34,12 @@ zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
 
 /* ---- host_fit.c */
 
-/** Whether the host has so many bytes for this rank, and what the others ask for, before there is
- * anything but transport and layout: verdict, and its numbers, of this rank. Collective.
- * ZERO_E_NOMEM; failures of others are fatal, and not in `error`. */
-zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
-                           struct base_error *error);
 /** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
 zero_result eng_fit_more(const zero_ctx *z, const struct eng_plan *next, struct base_error *error);
 /** eng_fit_more() for what a checkpoint takes while it is loaded. *Local.* */
 zero_result eng_fit_load(const zero_ctx *z, struct base_error *error);
-/** Fills z->plan.fit and .gpu_fit by what this process finds; waits for nobody. What deciding who
- * updates takes is left out of a plan that would not fit with it: it is not done then.
- * ZERO_E_NOMEM. */
-zero_result eng_fit_look(zero_ctx *z, struct base_error *error);
+/** Fills z->plan.fit and .gpu_fit by what this process finds. *Local.* */
+void eng_fit_look(zero_ctx *z);
 /** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says
  * on which rank and why. Nothing has been allocated. */
 zero_result eng_fit_agree(zero_ctx *z);
@@ -65,12 +55,9 @@ void eng_gpu_fit_look(zero_ctx *z);
  * ZERO_E_NOMEM, this rank's GPU has too little for those that share it; ZERO_E_DEVICE. Failures of
  * others are fatal, and not in it. */
 zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error);
-/** How this rank's GPU would do if the host updated what is offloaded, or the device did. */
-struct eng_gpu_ways {
-    struct eng_gpu_fit host, device;
-};
-/** Finds it, of the ranks that share it together. Collective. ZERO_E_DEVICE; ZERO_E_NOMEM: there is
- * none of the host's to find it out. Failures of others are fatal, and not in `error`. */
-zero_result eng_gpu_fit_ways(zero_ctx *z, struct eng_gpu_ways *ways, struct base_error *error);
+/** Whether this rank's GPU has what the ranks that share it need there if the device updates what
+ * is offloaded; in a plan that is only made, what one rank needs. Collective. ZERO_E_DEVICE;
+ * ZERO_E_NOMEM, of the host's memory. Failures of others are fatal, and not in `error`. */
+zero_result eng_gpu_fit_device(zero_ctx *z, struct eng_gpu_fit *fit, struct base_error *error);
 
 #endif

@@ -159,31 +159,12 @@ static void explain(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 
 /* ------------------------------------------------------------------ verdicts */
 
-/** A plan that is only made is the host's way: whether the device's, which zero_commit() would take
- * then, fits. */
-static bool fits_otherwise(zero_ctx *z, struct eng_gpu_fit *fit)
+/** By a plan of ranks that are not there: one of them stands for all. */
+static void judge_alone(const zero_ctx *z, const struct eng_plan *plan, struct eng_gpu_fit *fit)
 {
-    char host[32], device[32];
-    const uint64_t needed = z->config.undecided ? needed_by(z, NULL, true) : UINT64_MAX;
-    if (needed > fit->free)
-        return false;
-    snprintf(fit->reason, sizeof fit->reason,
-             "offload_update=%s takes the device then, which needs %s there, where %s would be "
-             "needed if the host updated",
-             z->config.offload_update, eng_human(needed, device), eng_human(fit->needed, host));
-    fit->needed = needed;
-    fit->verdict = ENG_FITS;
-    return true;
-}
-
-void eng_gpu_fit_look(zero_ctx *z)
-{
-    struct eng_gpu_fit *fit = &z->plan.gpu_fit;
     struct base_device_memory there;
     struct base_error error = {0};
-    if (!z->config.on_device)
-        return;
-    *fit = (struct eng_gpu_fit){.ranks = 1, .needed = z->plan.gpu_total.most};
+    *fit = (struct eng_gpu_fit){.ranks = 1, .needed = plan->gpu_total.most};
     if (z->config.memory_limit == 0)
         return;
     if (eng_device_memory(z, &there, &error)) {
@@ -194,7 +175,15 @@ void eng_gpu_fit_look(zero_ctx *z)
     fit->free = there.free;
     fit->total = there.total;
     fit->verdict = fit->needed <= fit->free ? ENG_FITS : ENG_FITS_NOT;
-    if (fit->verdict == ENG_FITS_NOT && !fits_otherwise(z, fit))
+}
+
+void eng_gpu_fit_look(zero_ctx *z)
+{
+    struct eng_gpu_fit *fit = &z->plan.gpu_fit;
+    if (!z->config.on_device)
+        return;
+    judge_alone(z, &z->plan, fit);
+    if (fit->verdict == ENG_FITS_NOT)
         explain(z, NULL, fit);
 }
 
@@ -217,28 +206,34 @@ zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error)
     return r;
 }
 
-/** By a plan in which the device updates, or the host. */
-static zero_result judge_way(zero_ctx *z, found_by_all all, bool device, struct eng_gpu_fit *fit,
-                             struct base_error *error)
+/** What both ways take of the GPU, which has too little for that of the device. */
+static void tell_room(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 {
-    struct eng_config config = z->config;
-    struct eng_plan plan;
-    eng_config_decide_update(&config, device);
-    const zero_result r = eng_budget_configured(z, &config, &plan, error);
-    if (!r)
-        judge(z, all, &plan, fit);
-    eng_plan_free(&plan);
-    return r;
+    char free[32], total[32], device[32], host[32];
+    snprintf(fit->reason, sizeof fit->reason,
+             "GPU %d has %s free of %s, and %d rank%s would need %s there if it updated, %s if the "
+             "host did",
+             z->config.device_number, eng_human(fit->free, free), eng_human(fit->total, total),
+             fit->ranks, fit->ranks > 1 ? "s" : "", eng_human(fit->needed, device),
+             eng_human(needed_by(z, all, false), host));
 }
 
-zero_result eng_gpu_fit_ways(zero_ctx *z, struct eng_gpu_ways *ways, struct base_error *error)
+zero_result eng_gpu_fit_device(zero_ctx *z, struct eng_gpu_fit *fit, struct base_error *error)
 {
-    struct base_device_memory *all;
-    zero_result r = look(z, false, &all, error);
+    struct base_device_memory *all = NULL;
+    struct eng_config config = z->config;
+    struct eng_plan plan = {0};
+    eng_config_decide_update(&config, true);
+    zero_result r = z->comm ? look(z, false, &all, error) : ZERO_OK;
     if (!r)
-        r = judge_way(z, all, false, &ways->host, error);
-    if (!r)
-        r = judge_way(z, all, true, &ways->device, error);
+        r = eng_budget_configured(z, &config, &plan, error);
+    if (!r && z->comm)
+        judge(z, all, &plan, fit);
+    else if (!r)
+        judge_alone(z, &plan, fit);
+    if (!r && fit->verdict == ENG_FITS_NOT)
+        tell_room(z, all, fit);
+    eng_plan_free(&plan);
     base_free(all);
     return r;
 }

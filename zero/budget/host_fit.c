@@ -198,10 +198,9 @@ static void judge(zero_ctx *z, const struct demand *demand)
         explain(z, fit);
 }
 
-/** What a rank tells the others: which control group of which host limits it, and how many bytes
- * it is about to take. */
+/** What a rank tells the others: which control group of which host limits it. */
 struct told {
-    uint64_t group, bytes;
+    uint64_t group;
 };
 
 static bool is_here(const zero_ctx *z, int rank)
@@ -218,14 +217,12 @@ static int ranks_here(const zero_ctx *z)
 }
 
 /** Collective; to be freed also after a failure. */
-static zero_result tell(zero_ctx *z, const char *group, uint64_t bytes, struct told **all,
-                        struct base_error *error)
+static zero_result tell(zero_ctx *z, const char *group, struct told **all, struct base_error *error)
 {
     const size_t world = (size_t)z->config.world;
     const char *host = coll_host(z->comm, z->config.rank);
     const struct told mine = {
-        .group = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0)),
-        .bytes = bytes};
+        .group = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0))};
     *all = base_calloc(world, sizeof **all);
     if (!*all) { // the others wait for it
         zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
@@ -265,29 +262,14 @@ static void judge_plan(zero_ctx *z, const struct told *all)
     judge(z, &demand);
 }
 
-/** What only measuring takes makes nothing not fit: it is not done where there is no room for it,
- * and after it has been done it is given back. */
-static zero_result judge_fairly(zero_ctx *z, const struct told *all, struct base_error *error)
-{
-    judge_plan(z, all);
-    if (z->plan.fit.verdict != ENG_FITS_NOT || eng_updater_bytes(z) == 0)
-        return ZERO_OK;
-    const zero_result r = eng_budget_unmeasured(z, error);
-    if (!r)
-        judge_plan(z, all);
-    return r;
-}
-
-zero_result eng_fit_look(zero_ctx *z, struct base_error *error)
+void eng_fit_look(zero_ctx *z)
 {
     // Whoever starts the ranks will do so where this process is, all of them or so many.
     const int here = z->config.local_world;
     z->plan.fit.host_ranks = here ? here : z->config.world;
     base_memory_limits(&z->plan.fit.host, "");
-    const zero_result r = judge_fairly(z, NULL, error);
-    if (!r)
-        eng_gpu_fit_look(z);
-    return r;
+    judge_plan(z, NULL);
+    eng_gpu_fit_look(z);
 }
 
 zero_result eng_fit_agree(zero_ctx *z)
@@ -296,9 +278,9 @@ zero_result eng_fit_agree(zero_ctx *z)
     struct told *all;
     z->plan.fit.host_ranks = ranks_here(z);
     base_memory_limits(&z->plan.fit.host, "");
-    zero_result r = tell(z, z->plan.fit.host.group, 0, &all, &error);
+    zero_result r = tell(z, z->plan.fit.host.group, &all, &error);
     if (!r)
-        judge_fairly(z, all, &error); // the others wait for what comes next, come what may
+        judge_plan(z, all);
     base_free(all);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
@@ -312,49 +294,6 @@ zero_result eng_fit_agree(zero_ctx *z)
     if (of_gpu.result && !error.result)
         error = of_gpu;
     return eng_agree(z, &error, "zero_commit");
-}
-
-/** What is asked for where this rank is. */
-static struct demand demand_told(const zero_ctx *z, const struct told *all)
-{
-    struct demand demand = {.addresses = all[z->config.rank].bytes};
-    for (int rank = 0; rank < z->config.world; rank++) {
-        demand.host += is_here(z, rank) ? all[rank].bytes : 0;
-        demand.group += in_group(z, all, rank) ? all[rank].bytes : 0;
-    }
-    if (z->config.team)
-        demand.addresses = demand.host;
-    return demand;
-}
-
-/** A limit that is given has to hold transport and layout, too, which what is found is without. */
-static void judge_before(const zero_ctx *z, const struct demand *demand, struct eng_fit *fit)
-{
-    const uint64_t given = (uint64_t)z->config.memory_limit;
-    const uint64_t each = eng_budget_transport(z) + eng_layout_bytes(&z->layout);
-    const uint64_t used = (uint64_t)ranks_here(z) * each;
-    if (z->config.memory_limit == 0)
-        return;
-    if (z->config.memory_limit == ENG_KEY_AUTO)
-        consider_found(fit, demand);
-    else
-        consider(fit, given, base_memory_left(given, used), demand->host, "memory_limit");
-    fit->verdict = !*fit->source || fit->needed <= fit->left ? ENG_FITS : ENG_FITS_NOT;
-}
-
-zero_result eng_fit_before(zero_ctx *z, uint64_t mine, struct eng_fit *fit,
-                           struct base_error *error)
-{
-    struct told *all;
-    *fit = (struct eng_fit){.verdict = ENG_FITS_UNCHECKED};
-    base_memory_limits(&fit->host, "");
-    const zero_result r = tell(z, fit->host.group, mine, &all, error); // limits may differ
-    if (!r) {
-        const struct demand demand = demand_told(z, all);
-        judge_before(z, &demand, fit);
-    }
-    base_free(all);
-    return r;
 }
 
 /** Whether there is that much more than is allocated, on all ranks and on this one, with which all

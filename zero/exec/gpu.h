@@ -26,15 +26,6 @@ size_t eng_device_params(const struct eng_layout *layout);
 
 /** Whether this unit's gradient is on its way to the host. Also without a device. */
 bool eng_device_waits(const zero_ctx *z, zero_unit unit);
-/* ---- device_probe.c */
-
-/** Finds the bytes a second that are copied each way between the device and pinned memory of the
- * host. All ranks copy both ways at once, before there is anything else of the device's.
- * *Collective.* ZERO_E_DEVICE, ZERO_E_NOMEM; failures of the communicator are not in `error`. */
-zero_result eng_device_probe(const zero_ctx *z, double *rate, struct base_error *error);
-/** Bytes on the device that takes, and gives back. */
-size_t eng_device_probe_bytes(void);
-
 /* ---- device_state.c: state on the device (eng_state_on_device()) */
 
 /** Whether state can be there, before any is: it can run the kernels; and, for several ranks, what

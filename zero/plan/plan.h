@@ -172,29 +172,10 @@ struct eng_plan_host {
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
 
-/** Bytes a second of a rank. */
-struct eng_updater_rates {
-    double copies; /**< between host and device, each way, both at once */
-    double memory; /**< of the host, read and written together */
-};
-
-struct eng_updater_seconds {
-    double host, device;
-};
-
-/** How it was decided. */
+/** How offload_update=auto was decided. */
 struct eng_updater {
-    char why[512]; /**< not by seconds: for this reason; "" */
-    struct eng_updater_rates rates;
-    struct eng_updater_seconds seconds; /**< of the slowest rank */
-    bool uncounted; /**< the plan is without what measuring takes, with which it would not fit */
+    char why[512]; /**< the rule's reason; "": it needs none, or nothing was decided */
 };
-
-/** Whether there are rates and seconds. */
-static inline bool eng_updater_measured(const struct eng_updater *updater)
-{
-    return updater->rates.copies > 0;
-}
 
 /** Everything the plan tells of. */
 struct eng_plan_facts {
@@ -282,8 +263,7 @@ int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *conf
 /** So many units a rank gathers. */
 size_t eng_plan_gathered(const struct eng_plan_facts *facts);
 
-/** Who updates what is offloaded from a GPU: "host", "device", or "unknown" where only a plan is
- * made of offload_update=auto; NULL: nothing is. */
+/** Who updates what is offloaded from a GPU: "host" or "device"; NULL: nothing is. */
 const char *eng_plan_updater(const struct eng_config *config);
 
 /** The way of the gathers: "none", "copy" or "shared". */

@@ -59,15 +59,9 @@ static json_t *describe_updater(const struct eng_plan_facts *facts)
 {
     const struct eng_updater *updater = facts->updater;
     const char *by = eng_plan_updater(facts->config);
-    const bool known = eng_updater_measured(updater);
     if (!by)
         return json_null();
-    return json_pack("{s:s, s:s?, s:o, s:o, s:o, s:o}", "by", by, "reason",
-                     *updater->why ? updater->why : NULL, "host_s",
-                     real_or_null(known, updater->seconds.host), "device_s",
-                     real_or_null(known, updater->seconds.device), "copies_bytes_s",
-                     real_or_null(known, updater->rates.copies), "memory_bytes_s",
-                     real_or_null(known, updater->rates.memory));
+    return json_pack("{s:s, s:s?}", "by", by, "reason", *updater->why ? updater->why : NULL);
 }
 
 static json_t *describe_choices(const struct eng_plan_facts *facts)

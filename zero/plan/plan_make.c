@@ -65,7 +65,7 @@ const char *eng_plan_updater(const struct eng_config *config)
 {
     if (!config->on_device || strcmp(config->offload_optimizer, "none") == 0)
         return NULL;
-    return config->undecided ? "unknown" : config->streamed ? "device" : "host";
+    return config->streamed ? "device" : "host";
 }
 
 /** Rows of the host that are on a GPU where state is there. */

@@ -82,27 +82,12 @@ static void write_updater(struct base_text *text, const struct eng_plan_facts *f
 {
     const struct eng_updater *updater = facts->updater;
     const char *by = eng_plan_updater(facts->config);
-    char copies[32], memory[32];
     if (!by)
         return;
-    if (facts->config->undecided) {
-        base_text_add(
-            text, "  update       unknown: offload_update=auto, zero_commit() finds out "
-                  "what has room on the GPU, and how fast it and the host are; this is the plan "
-                  "of host\n");
-        return;
-    }
     base_text_add(text, "  update       by the %s: offload_update=%s", by,
                   facts->config->offload_update);
     if (*updater->why)
         base_text_add(text, ", %s", updater->why);
-    if (eng_updater_measured(updater))
-        base_text_add(text,
-                      ", at least %.3g s a step by the host, %.3g s by the device, on the slowest "
-                      "rank; here %s a second are copied each way, and memory moves %s a second",
-                      updater->seconds.host, updater->seconds.device,
-                      eng_human((uint64_t)updater->rates.copies, copies),
-                      eng_human((uint64_t)updater->rates.memory, memory));
     base_text_add(text, "\n");
 }
 

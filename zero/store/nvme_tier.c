@@ -216,7 +216,7 @@ static zero_result probe_ranks(const zero_ctx *z, struct eng_plan_disk *disk,
     struct base_pool *pool;
     zero_result r = base_pool_create(&pool, threads_here(z), error);
     if (!r)
-        r = eng_probe_memory(pool, NULL, &disk->memory_rate, error);
+        r = eng_probe_memory(pool, &disk->memory_rate, error);
     if (!r)
         r = eng_probe_update(z, pool, &disk->update, error);
     disk->memory_rate /= z->plan.fit.host_ranks;
