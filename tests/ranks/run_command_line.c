@@ -66,6 +66,7 @@ static void wrong_options_are_one_line(void **state)
         {{"-o", "=1", "true"}, "-o takes key=value"},
         {{"-o", "a=1\nb=2", "true"}, "-o takes key=value, not 'a=1?b=2'"},
         {{"--world", "4", "true"}, "--world is for --plan only"},
+        {{"--probe", "true"}, "--probe is for --plan only"},
         {{"-n", "5", "--plan", "--world", "4", "true"}, "-n 5: so many ranks of this host, but"},
         {{"--plan", "--metrics", "f", "true"}, "--metrics has no effect"},
         {{"--explain", "true"}, "--explain starts nothing"},
@@ -90,9 +91,9 @@ static void help_and_version_are_printed(void **state)
         static const char *const parts[] = {
             "-n, --ranks N", "-o KEY=VALUE", "--bind HOW",     "--log-dir DIR", "--metrics FILE",
             "--prefix WHEN", "--color WHEN", "--timeout TIME", "--grace TIME",  "--plan ",
-            "--world W",     "--explain",    "--version",      "-h, --help",    "\n    0  ",
-            "\n   64  ",     "\n   66  ",    "\n   69  ",      "\n   71  ",     "\n   73  ",
-            "\n   74  ",     "\n   75  ",    "\n   76  ",      "\n   78  "};
+            "--probe ",      "--world W",    "--explain",      "--version",     "-h, --help",
+            "\n    0  ",     "\n   64  ",    "\n   66  ",      "\n   69  ",     "\n   71  ",
+            "\n   73  ",     "\n   74  ",    "\n   75  ",      "\n   76  ",     "\n   78  "};
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
             if (!strstr(run.out, parts[p]))
                 fail_msg("--help lacks '%s'", parts[p]);
@@ -456,11 +457,12 @@ static void plans_are_printed(void **state)
     (void)state;
     struct run_command run;
     RUN_SCRIPT(&run,
-               "echo talk; echo \"$ZERO_PLAN $ZERO_PLAN_WORLD $ZERO_PLAN_LOCAL_WORLD $WORLD_SIZE\" "
+               "echo talk; echo \"$ZERO_PLAN $ZERO_PLAN_WORLD $ZERO_PLAN_LOCAL_WORLD $WORLD_SIZE "
+               "$ZERO_PLAN_PROBE\" "
                ">>/proc/self/fd/$ZERO_PLAN_FD",
                "-n", "4", "--plan");
     assert_int_equal(run.status, 0);
-    assert_string_equal(run.out, "1 4 4 1\n");
+    assert_string_equal(run.out, "1 4 4 1 0\n");
     assert_string_equal(run.err, "talk\n");
     run_command_free(&run);
     // Of so many ranks all are here, or those of -n. A program may take ZERO_PLANNED for a failure:
@@ -474,6 +476,10 @@ static void plans_are_printed(void **state)
     assert_int_equal(run.status, 0);
     assert_string_equal(run.out, "4 of 64\n");
     assert_string_equal(run.err, "");
+    run_command_free(&run);
+
+    RUN_SCRIPT(&run, "echo $ZERO_PLAN_PROBE >>/proc/self/fd/$ZERO_PLAN_FD", "--probe", "--plan");
+    assert_string_equal(run.out, "1\n");
     run_command_free(&run);
 
     // Of two contexts, the second of which needs too much.

@@ -61,7 +61,7 @@ refused refuse=ENOSYS uring-plain 'seccomp'
 
 # A plan is made by the same rules.
 for limits in memlock=64 memlock=8192 refuse=EPERM; do
-    ordinary "bare $limits" --plan
+    ordinary "bare $limits" --plan --probe
     [ "$status" = 0 ] && grep -Eq '^  io           (uring-plain|threads), ' "$dir/said" &&
         grep -q '^  io=auto      has nothing better: ' "$dir/said" ||
         fail "plan with $limits: status $status"
@@ -72,7 +72,7 @@ others=
 ordinary 'bare memlock=8192'
 engine="$(sed -n 's/.*  io           \([a-z-]*\),.*/\1/p' "$dir/said" | head -n 1)"
 [ "$status" = 0 ] && [ -n "$engine" ] || fail "state alone with memlock=8192: status $status"
-ordinary 'bare memlock=8192' --plan
+ordinary 'bare memlock=8192' --plan --probe
 [ "$status" = 0 ] && grep -q "^  io           $engine, " "$dir/said" ||
     fail "plan of state alone with memlock=8192: status $status, ranks have $engine"
 [ "$engine" != uring ] || ! grep -q 'has nothing better' "$dir/said" ||

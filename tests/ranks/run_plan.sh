@@ -29,9 +29,15 @@ for setting in "1 0 auto" "2 1 copy" "3 2 shared" "3 3 copy" "2 3 shared"; do
     }
 done
 
-# State in files: what moves it, how long a step takes it, and nothing of it is made.
+# State in files: what moves it, how long a step takes it, and nothing of it is made. Nothing is
+# measured unless that is asked for.
 files="-o stage=3 -o offload_optimizer=nvme -o offload_params=nvme -o persist_numel=off"
 "$zero_run" --plan $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
+grep -q '^  compress     auto, by [1-4] threads*: the first updates decide$' "$dir/plan" &&
+    ! grep -Eq '( written by all ranks: |^  (in memory|computing|expected|prefetch) )' "$dir/plan" || {
+    echo "a plan without a probe expects something:" && cat "$dir/plan" "$dir/said" && exit 1
+}
+"$zero_run" --plan --probe $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB pages)$' "$dir/plan" &&
     grep -Eq '^  io           (uring|threads|sync), (past the cache in units of [0-9]+ bytes|through the cache: this file system has no O_DIRECT)$' "$dir/plan" &&
     grep -q '^  a step       [0-9.]* .* read and [0-9.]* .* written by all ranks: about ' "$dir/plan" &&
@@ -43,7 +49,7 @@ grep -Eq ' in memory at once, in (2 MiB pages \((reserved|transparent)\)|4 KiB p
     echo "nothing is expected of the disk:" && cat "$dir/plan" "$dir/said" && exit 1
 }
 ZERO_FAULT=pages.reserved@1+,pages.transparent@1+,file.direct:einval@1 "$zero_run" --plan=json \
-    $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
+    --probe $files -o nvme_dir="$dir" -- "$@" >"$dir/plan" 2>"$dir/said"
 grep -q '"pages": "4 KiB pages",' "$dir/plan" && grep -q '"direct_unit": 0,' "$dir/plan" &&
     grep -Eq '"limit": "(disk|memory|compute|compression)"' "$dir/plan" &&
     grep -Eq '"step_s": [0-9.e+-]+' "$dir/plan" &&

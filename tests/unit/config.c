@@ -415,6 +415,7 @@ static void bad_variables_are_refused(void **state)
     refused_variable("ZERO_LOG", "x=info", "log component 'x'");
     refused_variable("ZERO_PLAN", "yes", "ZERO_PLAN=yes");
     refused_variable("ZERO_PLAN_WORLD", "0", "ZERO_PLAN_WORLD=0");
+    refused_variable("ZERO_PLAN_PROBE", "2", "ZERO_PLAN_PROBE=2");
     refused_variable("ZERO_PLAN_FD", "987654", "ZERO_PLAN_FD=987654 is no open descriptor");
     refused_variable("ZERO_METRICS_FD", "1", "ZERO_METRICS_FD=1");
     refused_variable("ZERO_RANK", "0", "ZERO_WORLD_SIZE is not");

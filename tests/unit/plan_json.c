@@ -67,6 +67,7 @@ static int plan_no_more(void **state)
     unsetenv("ZERO_PLAN");
     unsetenv("ZERO_PLAN_WORLD");
     unsetenv("ZERO_PLAN_FD");
+    unsetenv("ZERO_PLAN_PROBE");
     return 0;
 }
 
@@ -256,6 +257,7 @@ static void an_update_is_timed(void **state)
         config.cpu_threads = cases[i].threads;
         config.master = cases[i].master;
         config.moments = cases[i].moments;
+        setenv("ZERO_PLAN_PROBE", "1", 1);
         json_t *plan = plan_update(&config, cases[i].optimizer, cases[i].frozen);
         json_t *compute = at(plan, "memory.nvme.compute_s"), *step = at(plan, "memory.nvme.step_s");
         assert_true(known ? json_real_value(compute) > 0 : json_is_null(compute));
@@ -263,6 +265,35 @@ static void an_update_is_timed(void **state)
                           : strcmp(text(plan, "memory.nvme.limit"), "compute") != 0);
         assert_true(json_is_null(at(plan, "memory.nvme.prefetch_needed")));
         json_decref(plan);
+    }
+    temporary_remove(&directory);
+}
+
+/** Neither a plan that is only made nor that of a job, unless it is asked for. */
+static void nothing_is_measured(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"disk_s",          "memory_s", "compute_s",
+                                         "prefetch_needed", "step_s",   "limit"};
+    struct temporary directory;
+    zero_config config = config_of(1, NULL);
+    assert_true(temporary_make(&directory));
+    config.offload_optimizer = "nvme";
+    config.nvme_dir = directory.directory;
+    for (int planned_only = 0; planned_only <= 1; planned_only++) {
+        if (planned_only)
+            plan_for(1);
+        setenv("ZERO_PLAN_PROBE", planned_only ? "0" : "1", 1); // of no plan it says nothing
+        zero_ctx *z = open_model(&config);
+        assert_int_equal(zero_commit(z), planned_only ? ZERO_PLANNED : ZERO_OK);
+        json_t *plan = parse(z);
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            assert_true(json_is_null(at(at(plan, "memory.nvme"), fields[i])));
+        assert_true(json_is_null(at(plan, "memory.nvme.engine")) == planned_only);
+        assert_null(strstr(zero_plan_text(z), " written by all ranks"));
+        assert_null(strstr(zero_plan_text(z), "\n  expected "));
+        json_decref(plan);
+        zero_close(z);
     }
     temporary_remove(&directory);
 }
@@ -668,6 +699,7 @@ int main(void)
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(every_file_is_told_of, plan_no_more),
         cmocka_unit_test_teardown(an_update_is_timed, plan_no_more),
+        cmocka_unit_test_teardown(nothing_is_measured, plan_no_more),
         cmocka_unit_test_teardown(ranks_are_added_up, plan_no_more),
         cmocka_unit_test_teardown(ranks_need_most_at_other_moments, plan_no_more),
         cmocka_unit_test_teardown(comparing_takes_memory, plan_no_more),

@@ -84,7 +84,7 @@ struct run_options {
     int grace_s;           /**< from a request to stop to SIGTERM, and from there to SIGKILL */
     sigset_t stop_signals; /**< besides SIGTERM and SIGINT: they ask the job to stop */
     enum run_bind bind;
-    bool plan, plan_json;
+    bool plan, plan_json, plan_probe;
     int plan_world; /**< ranks to plan for, */
     int plan_here;  /**< and how many of them are on this host */
     bool explain;

@@ -26,6 +26,7 @@ static const char *const own_variables[] = {
     "ZERO_PLAN_WORLD",
     "ZERO_PLAN_LOCAL_WORLD",
     "ZERO_PLAN_FD",
+    "ZERO_PLAN_PROBE",
     "ZERO_CONTROL_FD",
     "ZERO_RESTARTS",
     "ZERO_FIRST_WORLD",
@@ -132,7 +133,8 @@ static size_t add_special(char **list, size_t *count, const struct run_job *job,
         add_number(list, count, "ZERO_PLAN_WORLD", job->options->plan_world);
         add_number(list, count, "ZERO_PLAN_LOCAL_WORLD", job->options->plan_here);
         add_number(list, count, "ZERO_PLAN_FD", job->plan_fd);
-        wanted += 4;
+        add_number(list, count, "ZERO_PLAN_PROBE", job->options->plan_probe);
+        wanted += 5;
     }
     return wanted;
 }

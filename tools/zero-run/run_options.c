@@ -27,6 +27,7 @@ enum long_option {
     OPTION_STATUS,
     OPTION_TRACE,
     OPTION_PLAN,
+    OPTION_PROBE,
     OPTION_WORLD,
     OPTION_EXPLAIN,
     OPTION_VERSION,
@@ -49,6 +50,7 @@ static const struct option long_options[] = {
     {"status", required_argument, NULL, OPTION_STATUS},
     {"trace", required_argument, NULL, OPTION_TRACE},
     {"plan", optional_argument, NULL, OPTION_PLAN},
+    {"probe", no_argument, NULL, OPTION_PROBE},
     {"world", required_argument, NULL, OPTION_WORLD},
     {"explain", no_argument, NULL, OPTION_EXPLAIN},
     {"version", no_argument, NULL, OPTION_VERSION},
@@ -227,6 +229,9 @@ static zero_result parse_option(struct run_options *options, int option, const c
                               error);
         options->plan_json = index == 1;
         break;
+    case OPTION_PROBE:
+        options->plan_probe = true;
+        break;
     case OPTION_WORLD:
         return parse_number("--world", argument, 1, BOOT_WORLD_MAX, &options->plan_world, error);
     case OPTION_EXPLAIN:
@@ -265,6 +270,8 @@ static zero_result check_world(struct run_options *options, struct base_error *e
 {
     if (options->plan_world && !options->plan)
         return zero_fail(error, ZERO_E_INVALID, "--world is for --plan only");
+    if (options->plan_probe && !options->plan)
+        return zero_fail(error, ZERO_E_INVALID, "--probe is for --plan only");
     if (!options->plan_world)
         options->plan_world = options->ranks;
     if (!options->plan_here)

@@ -247,7 +247,7 @@ static zero_result only_plan(zero_ctx *z)
     struct base_error error = {0};
     zero_result r = ZERO_OK;
     eng_fit_look(z);
-    if (z->plan.fit.verdict != ENG_FITS_NOT)
+    if (z->config.probe && z->plan.fit.verdict != ENG_FITS_NOT)
         r = z->store->files->probe(z, &z->plan.disk, &error);
     if (!r)
         r = eng_budget_write(z, &z->plan, &error);

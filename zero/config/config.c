@@ -22,7 +22,7 @@ static const char *const other_variables[] = {
     "ZERO_RESTARTS",    "ZERO_FIRST_WORLD",
     "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
     "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
-    "ZERO_STOP_SIGNAL",
+    "ZERO_STOP_SIGNAL", "ZERO_PLAN_PROBE",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
@@ -214,8 +214,10 @@ static zero_result read_descriptor(const char *name, int *fd, struct base_error 
 
 static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
 {
-    int plan = 0, world = config->world, here = 0;
+    int plan = 0, probe = 0, world = config->world, here = 0;
     zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
+    if (!result)
+        result = read_number("ZERO_PLAN_PROBE", 0, 1, &probe, error);
     if (!result)
         result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
     if (!result)
@@ -227,6 +229,7 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     if (result)
         return result;
     config->plan = plan == 1;
+    config->probe = plan == 1 && probe == 1;
     if (config->plan) {
         config->rank = 0;
         config->world = world;

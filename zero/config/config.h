@@ -128,6 +128,7 @@ struct eng_config {
 
     bool plan;      /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
                          and nobody is to be met */
+    bool probe;     /**< ZERO_PLAN_PROBE=1, of a plan: measure, and say what a step will take */
     int plan_fd;    /**< ZERO_PLAN_FD: where zero-run reads the plan's text; -1 none */
     int metrics_fd; /**< ZERO_METRICS_FD: one JSON object a line and step; -1 none, as on
                          every rank but 0 */
