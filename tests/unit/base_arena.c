@@ -1,6 +1,7 @@
-// base/arena.h: pieces, limits, counting, and memory that is really there.
+// base/arena.h, base/tables.h: pieces, limits, counting, and memory that is really there.
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/tables.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -162,6 +163,53 @@ static void allocations_fail_on_demand(void **state)
     base_free(memory);
 }
 
+struct owner {
+    struct base_tables tables;
+    uint64_t *numbers;
+    char *letters;
+};
+
+static void lay_out(struct owner *owner, size_t count)
+{
+    owner->numbers = base_tables_add(&owner->tables, count, sizeof *owner->numbers);
+    owner->letters = base_tables_add(&owner->tables, count + 1, 1);
+}
+
+static void tables_take_what_was_counted(void **state)
+{
+    (void)state;
+    struct owner counted = {.tables.counts = true}, owner = {.numbers = NULL};
+    const uint64_t before = base_allocation_count();
+    lay_out(&counted, 100);
+    assert_int_equal(base_allocation_count(), before);
+    assert_true(!counted.numbers && !counted.letters && !counted.tables.failed);
+    assert_int_equal(counted.tables.bytes, 901);
+    base_tables_free(&counted.tables);
+    lay_out(&owner, 100);
+    assert_int_equal(base_allocation_count(), before + 2);
+    assert_false(owner.tables.failed);
+    assert_int_equal(owner.tables.bytes, 901);
+    for (int i = 0; i < 100; i++)
+        assert_true(owner.numbers[i] == 0 && owner.letters[i] == 0);
+    base_tables_free(&owner.tables);
+    assert_int_equal(owner.tables.bytes, 0);
+}
+
+static void a_table_without_memory_is_told(void **state)
+{
+    (void)state;
+    for (int which = 1; which <= 2; which++) {
+        struct owner owner = {.numbers = NULL};
+        assert_int_equal(base_fault_set(which == 1 ? "alloc@1" : "alloc@2", NULL), ZERO_OK);
+        lay_out(&owner, 3);
+        assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
+        assert_true(owner.tables.failed);
+        assert_true(which == 1 ? !owner.numbers && owner.letters : owner.numbers && !owner.letters);
+        base_tables_free(&owner.tables);
+        assert_false(owner.tables.failed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +220,8 @@ int main(void)
         cmocka_unit_test(small_allocations),
         cmocka_unit_test(allocations_are_counted),
         cmocka_unit_test(allocations_fail_on_demand),
+        cmocka_unit_test(tables_take_what_was_counted),
+        cmocka_unit_test(a_table_without_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

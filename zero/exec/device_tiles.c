@@ -56,7 +56,7 @@ zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement 
     if (r)
         return r;
     needs->device = memory_bytes(z, placement, &cut);
-    needs->tables = sizeof(struct device_tiles) + eng_tiles_bytes(&cut, &z->layout) +
+    needs->tables = sizeof(struct device_tiles) + cut.tables.bytes +
                     (training_pieces(&cut) + 1) * sizeof(size_t) + runs_bytes(z, placement, &cut);
     eng_tiles_free(&cut);
     return ZERO_OK;

@@ -69,15 +69,16 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
     for (size_t p = 0; p < model->param_count; p++)
         layout->slice_count += (size_t)model->params[p].slice_count;
     const size_t sections = layout->section_room = layout->unit_count * kinds;
-    layout->units = base_calloc(layout->unit_count, sizeof *layout->units);
-    layout->sections = base_calloc(sections, sizeof *layout->sections);
-    layout->slices = base_calloc(layout->slice_count, sizeof *layout->slices);
-    layout->param_first = base_calloc(model->param_count, sizeof *layout->param_first);
-    layout->slice_of = base_calloc(layout->slice_count, sizeof *layout->slice_of);
-    layout->spans = base_calloc(2 * sections * (size_t)layout->world, sizeof *layout->spans);
-    layout->before = base_calloc(sections * (size_t)layout->world, sizeof *layout->before);
-    if (!layout->units || !layout->sections || !layout->slices || !layout->param_first ||
-        !layout->slice_of || !layout->spans || !layout->before)
+    const size_t owned = sections * (size_t)layout->world;
+    struct base_tables *tables = &layout->tables;
+    layout->units = base_tables_add(tables, layout->unit_count, sizeof *layout->units);
+    layout->sections = base_tables_add(tables, sections, sizeof *layout->sections);
+    layout->slices = base_tables_add(tables, layout->slice_count, sizeof *layout->slices);
+    layout->param_first = base_tables_add(tables, model->param_count, sizeof(size_t));
+    layout->slice_of = base_tables_add(tables, layout->slice_count, sizeof(size_t));
+    layout->spans = base_tables_add(tables, 2 * owned, sizeof *layout->spans);
+    layout->before = base_tables_add(tables, owned, sizeof *layout->before);
+    if (tables->failed)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the layout of %zu slices",
                          layout->slice_count);
     size_t first = 0;
@@ -241,24 +242,9 @@ out:
     return r;
 }
 
-size_t eng_layout_bytes(const struct eng_layout *layout)
-{
-    const size_t sections = layout->section_room;
-    return layout->unit_count * sizeof *layout->units + sections * sizeof *layout->sections +
-           layout->slice_count * (sizeof *layout->slices + sizeof *layout->slice_of) +
-           layout->param_count * sizeof *layout->param_first +
-           sections * (size_t)layout->world * (2 * sizeof *layout->spans + sizeof *layout->before);
-}
-
 void eng_layout_free(struct eng_layout *layout)
 {
-    base_free(layout->units);
-    base_free(layout->sections);
-    base_free(layout->slices);
-    base_free(layout->param_first);
-    base_free(layout->slice_of);
-    base_free(layout->spans);
-    base_free(layout->before);
+    base_tables_free(&layout->tables);
     memset(layout, 0, sizeof *layout);
 }
 

@@ -14,6 +14,7 @@
 #ifndef ZERO_MODEL_LAYOUT_H
 #define ZERO_MODEL_LAYOUT_H
 
+#include "base/tables.h"
 #include "collectives/comm/comm.h"
 #include "zero/model/registry.h"
 
@@ -62,15 +63,13 @@ struct eng_layout {
     size_t *slice_of;         /**< (tensor, slice) to index into slices */
     struct coll_span *spans;  /**< storage of all sections' spans, */
     size_t *before;           /**< and of their `before` */
+    struct base_tables tables;
 };
 
 /** Makes the layout of a complete model. persist_numel < 0: nothing persists. ZERO_E_INVALID:
  * fewer granules than ranks; ZERO_E_NOMEM. After an error the layout is empty. */
 zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *model, int world,
                             int64_t persist_numel, struct base_error *error);
-
-/** Bytes of the layout's tables. */
-size_t eng_layout_bytes(const struct eng_layout *layout);
 
 void eng_layout_free(struct eng_layout *layout);
 

@@ -1,7 +1,5 @@
 #include "zero/model/placement.h"
 
-#include "base/arena.h"
-
 #include <assert.h>
 #include <string.h>
 
@@ -192,13 +190,14 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
 {
     memset(placement, 0, sizeof *placement);
     zero_result r = ZERO_OK;
-    placement->sections = base_calloc(layout->section_count, sizeof *placement->sections);
-    placement->units = base_calloc(layout->unit_count, sizeof *placement->units);
-    placement->gather.class_of_unit = base_calloc(layout->unit_count, 1);
-    placement->grads.class_of_unit = base_calloc(layout->unit_count, 1);
-    placement->sums.class_of_unit = base_calloc(layout->unit_count, 1);
-    if (!placement->sections || !placement->units || !placement->gather.class_of_unit ||
-        !placement->grads.class_of_unit || !placement->sums.class_of_unit) {
+    struct base_tables *tables = &placement->tables;
+    placement->sections =
+        base_tables_add(tables, layout->section_count, sizeof *placement->sections);
+    placement->units = base_tables_add(tables, layout->unit_count, sizeof *placement->units);
+    placement->gather.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
+    placement->grads.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
+    placement->sums.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
+    if (tables->failed) {
         r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu sections",
                       layout->section_count);
         goto out;
@@ -230,19 +229,8 @@ out:
     return r;
 }
 
-size_t eng_placement_bytes(const struct eng_layout *layout)
-{
-    // A class of each unit for what is gathered, one for gradients, and one for sums.
-    return layout->section_count * sizeof(struct eng_section_place) +
-           layout->unit_count * (sizeof(struct eng_unit_place) + 3);
-}
-
 void eng_placement_free(struct eng_placement *placement)
 {
-    base_free(placement->sections);
-    base_free(placement->units);
-    base_free(placement->gather.class_of_unit);
-    base_free(placement->grads.class_of_unit);
-    base_free(placement->sums.class_of_unit);
+    base_tables_free(&placement->tables);
     memset(placement, 0, sizeof *placement);
 }

@@ -133,14 +133,12 @@ struct eng_placement {
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
     size_t own_sums_bytes; /**< of the sums: those of this rank's runs */
+    struct base_tables tables;
 };
 
 /** Makes rank's placement. ZERO_E_NOMEM. After an error it is empty. */
 zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
                                int rank, const struct eng_limits *limits, struct base_error *error);
-
-/** Bytes of a placement's own tables. */
-size_t eng_placement_bytes(const struct eng_layout *layout);
 
 void eng_placement_free(struct eng_placement *placement);
 

@@ -1,7 +1,5 @@
 #include "zero/model/state_tiles.h"
 
-#include "base/arena.h"
-
 #include <assert.h>
 #include <string.h>
 
@@ -100,12 +98,13 @@ zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *lay
 {
     *tiles = (struct eng_tiles){.in_group = in_group};
     cut(tiles, layout, placement, moment_dtype, tile_bytes);
-    tiles->pieces = base_calloc(tiles->piece_count, sizeof *tiles->pieces);
-    tiles->of_section = base_calloc(layout->section_count, sizeof *tiles->of_section);
-    tiles->of_tile = base_calloc(tiles->count + 1, sizeof *tiles->of_tile);
-    tiles->bytes = base_calloc(tiles->count + 1, sizeof *tiles->bytes);
-    if (!tiles->pieces || !tiles->of_section || !tiles->of_tile || !tiles->bytes) {
-        const size_t count = tiles->count;
+    const size_t count = tiles->count;
+    struct base_tables *tables = &tiles->tables;
+    tiles->pieces = base_tables_add(tables, tiles->piece_count, sizeof *tiles->pieces);
+    tiles->of_section = base_tables_add(tables, layout->section_count, sizeof *tiles->of_section);
+    tiles->of_tile = base_tables_add(tables, count + 1, sizeof *tiles->of_tile);
+    tiles->bytes = base_tables_add(tables, count + 1, sizeof *tiles->bytes);
+    if (tables->failed) {
         eng_tiles_free(tiles);
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the table of %zu tiles", count);
     }
@@ -115,18 +114,8 @@ zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *lay
 
 void eng_tiles_free(struct eng_tiles *tiles)
 {
-    base_free(tiles->pieces);
-    base_free(tiles->of_section);
-    base_free(tiles->of_tile);
-    base_free(tiles->bytes);
+    base_tables_free(&tiles->tables);
     *tiles = (struct eng_tiles){.count = 0};
-}
-
-size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout)
-{
-    return tiles->piece_count * sizeof *tiles->pieces +
-           layout->section_count * sizeof *tiles->of_section +
-           (tiles->count + 1) * (sizeof *tiles->of_tile + sizeof *tiles->bytes);
 }
 
 struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)

@@ -42,6 +42,7 @@ struct eng_tiles {
     size_t count, training; /**< tiles; those that train are the first */
     size_t in_group;        /**< the last group of either kind may have fewer */
     size_t largest;         /**< bytes of the largest */
+    struct base_tables tables;
 };
 
 /** Cuts the state of the rank whose placement it is into tiles of at most `tile_bytes`, or of one
@@ -50,9 +51,6 @@ zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *lay
                            const struct eng_placement *placement, zero_dtype moment_dtype,
                            size_t tile_bytes, size_t in_group, struct base_error *error);
 void eng_tiles_free(struct eng_tiles *tiles);
-
-/** Bytes of the tables. */
-size_t eng_tiles_bytes(const struct eng_tiles *tiles, const struct eng_layout *layout);
 
 /** The tiles of the group that a tile is in. */
 struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile);

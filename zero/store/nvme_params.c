@@ -1,7 +1,6 @@
 #include "zero/store/nvme_params.h"
 #include "zero/core/api_call.h"
 
-#include "base/arena.h"
 #include "zero/store/nvme_tier.h"
 
 #include <assert.h>
@@ -46,22 +45,31 @@ static void count_moved(const zero_ctx *z, const struct eng_tiles *tiles,
     }
 }
 
+/** Tables beside those of the strips. */
+static void lay_tables(const zero_ctx *z, struct eng_params *params)
+{
+    struct eng_strips *strips = &params->file.strips;
+    params->stages = base_tables_add(&strips->tables, z->layout.unit_count, sizeof *params->stages);
+    params->moves = base_tables_add(&strips->tables, strips->count + 1, sizeof *params->moves);
+}
+
 zero_result eng_params_needs(const zero_ctx *z, const struct eng_placement *placement,
                              const struct eng_tiles *tiles, struct eng_tier_needs *needs,
                              struct base_error *error)
 {
     struct eng_file_needs *file = &needs->files[ENG_FILE_PARAMS];
-    struct eng_strips strips;
+    struct eng_params counted;
+    struct eng_strips *strips = &counted.file.strips;
     if (!z->config.params_nvme)
         return ZERO_OK;
-    const zero_result r = make_strips(z, placement, tiles, &strips, error);
+    const zero_result r = make_strips(z, placement, tiles, strips, error);
     if (r)
         return r;
-    needs->tables += z->layout.unit_count * sizeof(struct eng_stage) +
-                     (strips.count + 1) * sizeof(struct off_tile_op);
-    eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
-    count_moved(z, tiles, &strips, file);
-    eng_strips_free(&strips);
+    strips->tables.counts = true;
+    lay_tables(z, &counted);
+    eng_strip_file_needs(z, strips, buffers, file, &needs->tables);
+    count_moved(z, tiles, strips, file);
+    eng_strips_free(strips);
     return ZERO_OK;
 }
 
@@ -76,9 +84,8 @@ zero_result eng_params_open(zero_ctx *z, struct base_error *error)
     const zero_result r = make_strips(z, &z->placement, &z->tier->tiles, strips, error);
     if (r)
         return r;
-    params->stages = base_calloc(z->layout.unit_count, sizeof *params->stages);
-    params->moves = base_calloc(strips->count + 1, sizeof *params->moves);
-    if (!params->stages || !params->moves)
+    lay_tables(z, params);
+    if (strips->tables.failed)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
                          strips->count);
     return eng_strip_file_open(z, &params->file, buffers, error);
@@ -87,8 +94,6 @@ zero_result eng_params_open(zero_ctx *z, struct base_error *error)
 void eng_params_close(struct eng_params *params)
 {
     eng_strip_file_close(&params->file);
-    base_free(params->stages);
-    base_free(params->moves);
 }
 
 /** Says whose file it is that something went wrong with: it has no name of its own. */

@@ -38,6 +38,7 @@ struct place {
 
 struct eng_snapshot {
     const struct eng_tier *tier;
+    struct base_tables tables;
     struct off_contents *contents; /**< of each tile */
     size_t *blocks;                /**< of the sources, to the last one that has a part of it */
     struct off_tile_io *tile_io;
@@ -109,32 +110,37 @@ static struct off_tile_io_config tile_io_config(const zero_ctx *z, size_t tiles,
     };
 }
 
+/** All but the memory of places. */
+static void lay_tables(struct eng_snapshot *recorded, size_t tiles, size_t tile_bytes)
+{
+    struct base_tables *tables = &recorded->tables;
+    recorded->ahead = tiles_ahead(tile_bytes);
+    recorded->place_count = places_for(tile_bytes);
+    recorded->contents = base_tables_add(tables, tiles, sizeof *recorded->contents);
+    recorded->blocks = base_tables_add(tables, tiles, sizeof *recorded->blocks);
+    recorded->block = base_tables_add(tables, CKPT_BLOCK_ELEMENTS, sizeof(float));
+    recorded->places = base_tables_add(tables, recorded->place_count, sizeof *recorded->places);
+}
+
 static size_t snapshot_bytes(const zero_ctx *z, const struct eng_tier_needs *needs)
 {
     if (needs->tiles == 0)
         return 0;
     const struct off_tile_io_config tile_io = tile_io_config(z, needs->tiles, needs->tile_bytes);
     const struct off_pipeline_memory moves = off_tile_io_memory(&tile_io, needs->tile_bytes);
-    return sizeof(struct eng_snapshot) + eng_tile_codec.bytes(NULL) + moves.buffers + moves.tables +
-           places_for(needs->tile_bytes) *
-               (sizeof(struct place) + off_tilefile_room_for(needs->tile_bytes)) +
-           needs->tiles * (sizeof(struct off_contents) + sizeof(size_t)) +
-           CKPT_BLOCK_ELEMENTS * sizeof(float);
+    struct eng_snapshot counted = {.tables.counts = true};
+    lay_tables(&counted, needs->tiles, needs->tile_bytes);
+    return sizeof counted + counted.tables.bytes + eng_tile_codec.bytes(NULL) + moves.buffers +
+           moves.tables + counted.place_count * off_tilefile_room_for(needs->tile_bytes);
 }
 
 static zero_result allocate(struct eng_snapshot *recorded, const struct eng_tiles *tiles,
                             struct base_error *error)
 {
     const size_t room = off_tilefile_room_for(tiles->largest);
-    recorded->ahead = tiles_ahead(tiles->largest);
-    recorded->place_count = places_for(tiles->largest);
-    recorded->contents = base_calloc(tiles->count, sizeof *recorded->contents);
-    recorded->blocks = base_calloc(tiles->count, sizeof *recorded->blocks);
-    recorded->block = base_calloc(CKPT_BLOCK_ELEMENTS, sizeof(float));
-    recorded->places = base_calloc(recorded->place_count, sizeof *recorded->places);
+    lay_tables(recorded, tiles->count, tiles->largest);
     recorded->memory = base_aligned_alloc(BASE_DIRECT_UNIT, recorded->place_count * room);
-    if (!recorded->contents || !recorded->blocks || !recorded->block || !recorded->places ||
-        !recorded->memory)
+    if (recorded->tables.failed || !recorded->memory)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for reading %zu tiles", tiles->count);
     for (size_t i = 0; i < recorded->place_count; i++)
         recorded->places[i] = (struct place){
@@ -176,10 +182,7 @@ static void destroy(struct eng_snapshot *recorded)
     off_tile_io_destroy(recorded->tile_io);
     eng_tile_codec.destroy(recorded->coder);
     base_free(recorded->memory);
-    base_free(recorded->places);
-    base_free(recorded->contents);
-    base_free(recorded->blocks);
-    base_free(recorded->block);
+    base_tables_free(&recorded->tables);
     base_free(recorded);
 }
 

@@ -3,7 +3,6 @@
 #include "zero/core/progress.h"
 #include "zero/link/bucket_gather.h"
 
-#include "base/arena.h"
 #include "zero/store/nvme_tier.h"
 
 #include <string.h>
@@ -43,14 +42,17 @@ static size_t most_strips(const zero_ctx *z, const struct eng_strips *strips)
     return most;
 }
 
-/** Bytes of the tables beside those of the file. */
-static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement,
-                          const struct eng_strips *strips)
+/** Tables beside those of the strips. */
+static void lay_tables(const zero_ctx *z, const struct eng_placement *placement,
+                       struct eng_sums *sums)
 {
     const size_t slots = (size_t)placement->sums.slot_count;
-    return slots *
-               (sizeof(struct eng_sum_slot) + most_strips(z, strips) * sizeof(struct off_tile_op)) +
-           z->layout.unit_count * sizeof(int) + (size_t)z->config.world * sizeof(struct coll_span);
+    const size_t most = most_strips(z, &sums->file.strips);
+    struct base_tables *tables = &sums->file.strips.tables;
+    sums->slots = base_tables_add(tables, slots, sizeof *sums->slots);
+    sums->moves = base_tables_add(tables, slots * most, sizeof *sums->moves);
+    sums->slot_of_unit = base_tables_add(tables, z->layout.unit_count, sizeof(int));
+    sums->spans = base_tables_add(tables, (size_t)z->config.world, sizeof *sums->spans);
 }
 
 /** Whether the rank with this placement adds to some of a strip: at stage 0 all of it may be other
@@ -85,16 +87,18 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
                            struct base_error *error)
 {
     struct eng_file_needs *file = &needs->files[ENG_FILE_SUMS];
-    struct eng_strips strips;
+    struct eng_sums counted;
+    struct eng_strips *strips = &counted.file.strips;
     if (!z->config.grads_nvme)
         return ZERO_OK;
-    const zero_result r = make_strips(z, tiles, &strips, error);
+    const zero_result r = make_strips(z, tiles, strips, error);
     if (r)
         return r;
-    needs->tables += table_bytes(z, placement, &strips);
-    eng_strip_file_needs(z, &strips, tiles, buffers, file, &needs->tables);
-    count_moved(z, placement, tiles, &strips, file);
-    eng_strips_free(&strips);
+    strips->tables.counts = true;
+    lay_tables(z, placement, &counted);
+    eng_strip_file_needs(z, strips, buffers, file, &needs->tables);
+    count_moved(z, placement, tiles, strips, file);
+    eng_strips_free(strips);
     return ZERO_OK;
 }
 
@@ -126,13 +130,9 @@ static zero_result allocate(zero_ctx *z, struct eng_sums *sums, struct base_erro
     const zero_result r = make_strips(z, &z->tier->tiles, &sums->file.strips, error);
     if (r)
         return r;
-    const size_t slots = (size_t)z->placement.sums.slot_count;
     sums->slot_count = z->placement.sums.slot_count;
-    sums->slots = base_calloc(slots, sizeof *sums->slots);
-    sums->moves = base_calloc(slots * most_strips(z, &sums->file.strips), sizeof *sums->moves);
-    sums->slot_of_unit = base_calloc(z->layout.unit_count, sizeof *sums->slot_of_unit);
-    sums->spans = base_calloc((size_t)z->config.world, sizeof *sums->spans);
-    if (!sums->slots || !sums->moves || !sums->slot_of_unit || !sums->spans)
+    lay_tables(z, &z->placement, sums);
+    if (sums->file.strips.tables.failed)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu strips",
                          sums->file.strips.count);
     lay_slots(z, sums);
@@ -150,10 +150,6 @@ zero_result eng_sums_open(zero_ctx *z, struct base_error *error)
 void eng_sums_close(struct eng_sums *sums)
 {
     eng_strip_file_close(&sums->file);
-    base_free(sums->slots);
-    base_free(sums->moves);
-    base_free(sums->slot_of_unit);
-    base_free(sums->spans);
 }
 
 /* ------------------------------------------------------------------ slots */

@@ -80,23 +80,35 @@ static zero_result check_room(const struct eng_config *config, const struct eng_
                      config->tile_bytes);
 }
 
+static void lay_tables(const zero_ctx *z, size_t tiles, struct eng_tier *tier)
+{
+    struct base_tables *tables = &tier->tables;
+    tier->memory = base_tables_add(tables, tiles + 1, sizeof *tier->memory);
+    tier->order = base_tables_add(tables, tiles + 1, sizeof *tier->order);
+    tier->due = base_tables_add(tables, tiles + 1, sizeof *tier->due);
+    tier->left = base_tables_add(tables, z->layout.section_count, sizeof *tier->left);
+    tier->payload = base_tables_add(tables, tier->payload_room, 1);
+}
+
 /** What the state needs: its file, and the memory that it moves through, where so much is beside
  * it. */
 static void state_needs(const zero_ctx *z, const struct eng_tiles *tiles, size_t beside,
                         struct eng_tier_needs *needs)
 {
     struct eng_file_needs *file = &needs->files[ENG_FILE_STATE];
+    struct eng_tier counted = {
+        .tables.counts = true,
+        .payload_room = z->tier ? z->tier->payload_room : z->saving.record->bytes(z),
+    };
     const struct off_tilefile_config tilefile = {
         .tiles = tiles->count,
         .tile_bytes = tiles->bytes,
-        .payload_bytes = z->tier ? z->tier->payload_room : z->saving.record->bytes(z),
+        .payload_bytes = counted.payload_room,
     };
     file->bytes = off_tilefile_file_bytes(&tilefile);
-    needs->tables +=
-        eng_tiles_bytes(tiles, &z->layout) + sizeof(struct eng_tier) +
-        (tiles->count + 1) * (sizeof(unsigned char *) + sizeof(size_t) + sizeof(struct eng_due)) +
-        z->layout.section_count * sizeof(size_t) + tilefile.payload_bytes +
-        off_tilefile_memory(&tilefile) + off_blocking_calls_memory();
+    lay_tables(z, tiles->count, &counted);
+    needs->tables += tiles->tables.bytes + sizeof counted + counted.tables.bytes +
+                     off_tilefile_memory(&tilefile) + off_blocking_calls_memory();
     if (tiles->count == 0)
         return;
     const size_t buffers = buffers_of(&z->config, tiles, beside);
@@ -345,12 +357,8 @@ static zero_result allocate(zero_ctx *z, struct eng_tier *tier, struct base_erro
     tier->job = identify(z, UINT64_MAX);
     tier->payload_room = z->saving.record->bytes(z);
     tier->compression = eng_compression_begin(&z->config);
-    tier->memory = base_calloc(tier->tiles.count + 1, sizeof *tier->memory);
-    tier->order = base_calloc(tier->tiles.count + 1, sizeof *tier->order);
-    tier->due = base_calloc(tier->tiles.count + 1, sizeof *tier->due);
-    tier->left = base_calloc(z->layout.section_count, sizeof *tier->left);
-    tier->payload = base_calloc(tier->payload_room, 1);
-    if (!tier->memory || !tier->order || !tier->due || !tier->left || !tier->payload)
+    lay_tables(z, tier->tiles.count, tier);
+    if (tier->tables.failed)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu tiles",
                          tier->tiles.count);
     return ZERO_OK;
@@ -420,11 +428,7 @@ static void end(void *user)
     eng_recorded_end(tier);
     off_tilefile_close(tier->tilefile, tier->remove);
     eng_tiles_free(&tier->tiles);
-    base_free(tier->memory);
-    base_free(tier->order);
-    base_free(tier->due);
-    base_free(tier->left);
-    base_free(tier->payload);
+    base_tables_free(&tier->tables);
     base_free(tier->recovery.payload);
     base_free(tier);
 }

@@ -73,6 +73,7 @@ struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
     struct eng_tiles tiles;
+    struct base_tables tables;
     struct off_blocking_calls
         *blocking_calls; /**< whatever touches the file but the pipeline, from commit to close */
     struct off_tilefile *tilefile;

@@ -1,6 +1,5 @@
 #include "zero/store/strip_file.h"
 
-#include "base/arena.h"
 #include "offload/io/io_engine.h"
 #include "zero/store/nvme_tier.h"
 
@@ -57,10 +56,10 @@ static struct off_tile_io_config tile_io_config(const zero_ctx *z, const struct 
 }
 
 void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
-                          const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
-                          struct eng_file_needs *file, size_t *tables)
+                          struct eng_strip_buffers buffers, struct eng_file_needs *file,
+                          size_t *tables)
 {
-    *tables += eng_strips_bytes(strips, &z->layout, tiles) + (strips->count + 1) * sizeof(size_t);
+    *tables += strips->tables.bytes;
     if (strips->count == 0)
         return;
     const struct off_tilefile_config tilefile = tilefile_config(z, strips);
@@ -81,10 +80,6 @@ zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
     struct off_pipeline_config pipeline = pipeline_config(z, strips, buffers.pass);
     struct off_tile_io_config tile_io = tile_io_config(z, strips, buffers.moves);
     int recorded;
-    file->order = base_calloc(strips->count + 1, sizeof *file->order);
-    if (!file->order)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the order of %zu strips",
-                         strips->count);
     if (strips->count == 0)
         return ZERO_OK;
     zero_result r = off_tilefile_open(&file->tilefile, &tilefile, &recorded, error);
@@ -112,7 +107,6 @@ void eng_strip_file_close(struct eng_strip_file *file)
     off_pipeline_destroy(file->pipeline);
     off_tilefile_close(file->tilefile, true);
     eng_strips_free(&file->strips);
-    base_free(file->order);
 }
 
 /* ------------------------------------------------------------------ passes */
@@ -124,9 +118,9 @@ static size_t add_strips(const zero_ctx *z, struct eng_strip_file *file, size_t 
     const struct eng_piece_run run = file->strips.of_tile[tile];
     for (size_t i = 0; i < run.count; i++) {
         const size_t strip = run.first + (z->tier->up ? i : run.count - 1 - i);
-        const bool goes_on = count > 0 && file->order[count - 1] == strip;
+        const bool goes_on = count > 0 && file->strips.order[count - 1] == strip;
         if (!goes_on && (!wanted || wanted(z, &file->strips.list[strip])))
-            file->order[count++] = strip;
+            file->strips.order[count++] = strip;
     }
     return count;
 }
@@ -141,9 +135,9 @@ void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t
     for (size_t i = 0; i < tiles; i++)
         count = add_strips(z, file, z->tier->order[i], count, wanted);
     if (makes)
-        off_pipeline_begin_anew(file->pipeline, file->order, count);
+        off_pipeline_begin_anew(file->pipeline, file->strips.order, count);
     else
-        off_pipeline_begin(file->pipeline, file->order, count);
+        off_pipeline_begin(file->pipeline, file->strips.order, count);
 }
 
 static bool has(const struct eng_strip_file *file, size_t piece)

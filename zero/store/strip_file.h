@@ -20,8 +20,7 @@ struct eng_strip_file {
     struct off_tilefile *tilefile; /**< NULL, like the two below: there are no strips */
     struct off_pipeline *pipeline;
     struct off_tile_io *tile_io;
-    size_t *order; /**< strips of the pass under way */
-    bool makes;    /**< it makes them, instead of reading them */
+    bool makes;    /**< the pass under way makes strips, instead of reading them */
     bool at_strip; /**< it is at one: */
     struct off_tile strip;
 };
@@ -31,17 +30,17 @@ struct eng_strip_buffers {
     size_t pass, moves;
 };
 
-/** Adds what a file of these strips takes to *file, but for what steps move, and its tables to
- * *tables; tiles: those of the strips. */
+/** Adds what a file of these strips takes to *file, but for what steps move, and all tables, those
+ * of the strips included, to *tables. */
 void eng_strip_file_needs(const zero_ctx *z, const struct eng_strips *strips,
-                          const struct eng_tiles *tiles, struct eng_strip_buffers buffers,
-                          struct eng_file_needs *file, size_t *tables);
+                          struct eng_strip_buffers buffers, struct eng_file_needs *file,
+                          size_t *tables);
 
 /** Opens the file of file->strips. Errors as of off_tilefile_open(), off_pipeline_create() and
  * off_tile_io_create(); close follows in any case. */
 zero_result eng_strip_file_open(const zero_ctx *z, struct eng_strip_file *file,
                                 struct eng_strip_buffers buffers, struct base_error *error);
-/** Frees the strips, too. */
+/** Frees the strips, too, with all tables that were added to theirs. */
 void eng_strip_file_close(struct eng_strip_file *file);
 
 /** What passes and moves have done so far, together. */

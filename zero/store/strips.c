@@ -1,7 +1,5 @@
 #include "zero/store/strips.h"
 
-#include "base/arena.h"
-
 #include <assert.h>
 
 /** Where the next piece goes; without tables strips are only counted. */
@@ -90,14 +88,15 @@ zero_result eng_strips_make(struct eng_strips *strips, const struct eng_layout *
     *strips = (struct eng_strips){.count = 0};
     cut(strips, layout, tiles, bytes_of, user);
     const size_t count = strips->count;
-    strips->bytes = base_calloc(count + 1, sizeof *strips->bytes);
-    strips->of_tile = base_calloc(tiles->count + 1, sizeof *strips->of_tile);
-    strips->of_unit = base_calloc(layout->unit_count, sizeof *strips->of_unit);
-    strips->frozen_of_unit = base_calloc(layout->unit_count, sizeof *strips->frozen_of_unit);
-    strips->offset_of_piece = base_calloc(tiles->piece_count + 1, sizeof *strips->offset_of_piece);
-    strips->list = base_calloc(count + 1, sizeof *strips->list);
-    if (!strips->bytes || !strips->of_tile || !strips->of_unit || !strips->frozen_of_unit ||
-        !strips->offset_of_piece || !strips->list) {
+    struct base_tables *tables = &strips->tables;
+    strips->bytes = base_tables_add(tables, count + 1, sizeof *strips->bytes);
+    strips->of_tile = base_tables_add(tables, tiles->count + 1, sizeof *strips->of_tile);
+    strips->of_unit = base_tables_add(tables, layout->unit_count, sizeof *strips->of_unit);
+    strips->frozen_of_unit = base_tables_add(tables, layout->unit_count, sizeof *strips->of_unit);
+    strips->offset_of_piece = base_tables_add(tables, tiles->piece_count + 1, sizeof(size_t));
+    strips->order = base_tables_add(tables, count + 1, sizeof *strips->order);
+    strips->list = base_tables_add(tables, count + 1, sizeof *strips->list);
+    if (tables->failed) {
         eng_strips_free(strips);
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the table of %zu strips", count);
     }
@@ -107,20 +106,6 @@ zero_result eng_strips_make(struct eng_strips *strips, const struct eng_layout *
 
 void eng_strips_free(struct eng_strips *strips)
 {
-    base_free(strips->list);
-    base_free(strips->bytes);
-    base_free(strips->of_tile);
-    base_free(strips->of_unit);
-    base_free(strips->frozen_of_unit);
-    base_free(strips->offset_of_piece);
+    base_tables_free(&strips->tables);
     *strips = (struct eng_strips){.count = 0};
-}
-
-size_t eng_strips_bytes(const struct eng_strips *strips, const struct eng_layout *layout,
-                        const struct eng_tiles *tiles)
-{
-    return (strips->count + 1) * (sizeof *strips->list + sizeof *strips->bytes) +
-           (tiles->count + 1) * sizeof *strips->of_tile +
-           layout->unit_count * (sizeof *strips->of_unit + sizeof *strips->frozen_of_unit) +
-           (tiles->piece_count + 1) * sizeof *strips->offset_of_piece;
 }

@@ -28,7 +28,9 @@ struct eng_strips {
     struct eng_piece_run *of_unit; /**< those that train, parallel to the layout's units, */
     struct eng_piece_run *frozen_of_unit; /**< and those that are frozen */
     size_t *offset_of_piece;              /**< byte of its strip, parallel to the pieces */
+    size_t *order;                        /**< room for those of a pass, in its order */
     size_t largest;                       /**< bytes of the largest */
+    struct base_tables tables;
 };
 
 /** Bytes of a piece in its strip; 0: it is in none. */
@@ -39,9 +41,5 @@ zero_result eng_strips_make(struct eng_strips *strips, const struct eng_layout *
                             const struct eng_tiles *tiles, eng_piece_bytes_fn bytes_of,
                             const void *user, struct base_error *error);
 void eng_strips_free(struct eng_strips *strips);
-
-/** Bytes of the tables. */
-size_t eng_strips_bytes(const struct eng_strips *strips, const struct eng_layout *layout,
-                        const struct eng_tiles *tiles);
 
 #endif
