@@ -47,6 +47,7 @@ struct work {
     struct team_rank *rank;
     const char *directory;
     struct eng_sources sources;
+    struct base_tables tables; // of the sources
     struct base_arena copy;
     struct ckpt_block_codec *codec[CODECS];
     struct block *blocks; // of the state
@@ -416,7 +417,9 @@ static bool list_blocks(struct work *work)
 
 static bool prepare(struct work *work)
 {
-    TEAM_OK(work->rank, eng_sources_make(work->rank->z, &work->sources, NULL));
+    eng_sources_lay(&work->sources, eng_save_load(work->rank->z, 0).sources, &work->tables);
+    TEAM_CHECK(!work->tables.failed);
+    eng_sources_fill(work->rank->z, &work->sources);
     for (size_t i = 0; i < work->sources.count; i++)
         for (int f = 0; f < work->sources.list[i].fields; f++)
             work->state_bytes += field_bytes(&work->sources.list[i], f);
@@ -477,7 +480,7 @@ static bool run(struct team_rank *rank, void *user)
         row_of_steps(&work, "20 steps of 75 ms, a save beside", short_s);
     if (work.good && (one_core || wanted("durable")))
         rows_of_writing(&work);
-    eng_sources_free(&work.sources);
+    base_tables_free(&work.tables);
     for (int i = 0; i < CODECS; i++)
         ckpt_block_codec_destroy(work.codec[i]);
     base_free(work.blocks);

@@ -1,7 +1,5 @@
-#include "zero/snapshot/snapshot.h"
-
-#include "base/arena.h"
 #include "base/text.h"
+#include "zero/snapshot/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -349,20 +347,19 @@ static zero_result match_blobs(const struct comparison *c, struct eng_match *mat
     return match_new_blobs(c, match);
 }
 
+void eng_match_lay(const zero_ctx *z, struct eng_match *match, struct base_tables *tables)
+{
+    *match = (struct eng_match){
+        .tensor = base_tables_add(tables, z->model.param_count, sizeof *match->tensor),
+        .group = base_tables_add(tables, z->model.group_count, sizeof *match->group),
+    };
+}
+
 zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, const char *path,
                       const zero_load_options *options, struct eng_match *match,
                       struct base_error *error)
 {
     const struct comparison c = {z, manifest, path, options, error};
-    *match = (struct eng_match){
-        .tensor = base_calloc(z->model.param_count, sizeof *match->tensor),
-        .group = base_calloc(z->model.group_count, sizeof *match->group),
-    };
-    if (!match->tensor || !match->group) {
-        eng_match_free(match);
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu tensors",
-                         z->model.param_count);
-    }
     zero_result r = match_config(&c, match);
     if (!r)
         r = match_groups(&c, match);
@@ -370,16 +367,5 @@ zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, c
         r = match_tensor(&c, p, match);
     if (!r && !options->partial)
         r = match_unexpected(&c);
-    if (!r)
-        r = match_blobs(&c, match);
-    if (r)
-        eng_match_free(match);
-    return r;
-}
-
-void eng_match_free(struct eng_match *match)
-{
-    base_free(match->tensor);
-    base_free(match->group);
-    *match = (struct eng_match){0};
+    return r ? r : match_blobs(&c, match);
 }

@@ -1,10 +1,8 @@
+#include "checkpoint/tensor_digest.h"
 #include "zero/core/api_call.h"
+#include "zero/core/exec_table.h"
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/gradient.h"
-
-#include "base/arena.h"
-#include "checkpoint/tensor_digest.h"
-#include "zero/core/exec_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,27 +43,14 @@ static zero_result hash_own(zero_ctx *z, struct base_hash128 *sums)
     return z->store->walks_fail ? eng_agree_on_file(z, &error, "the fingerprint") : ZERO_OK;
 }
 
-zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error)
+void eng_digest_lay(const zero_ctx *z, struct eng_digest *digest, struct base_tables *tables)
 {
     const size_t params = z->model.param_count, world = (size_t)z->config.world;
     *digest = (struct eng_digest){
-        .sums = base_calloc(params, sizeof *digest->sums),
-        .all = base_calloc(params * world, sizeof *digest->all),
-        .named = base_calloc(params, sizeof *digest->named),
+        .sums = base_tables_add(tables, params, sizeof *digest->sums),
+        .all = base_tables_add(tables, params * world, sizeof *digest->all),
+        .named = base_tables_add(tables, params, sizeof *digest->named),
     };
-    if (digest->sums && digest->all && digest->named)
-        return ZERO_OK;
-    eng_digest_free(digest);
-    zero_fail(error, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors", params);
-    return ZERO_E_NOMEM;
-}
-
-void eng_digest_free(struct eng_digest *digest)
-{
-    base_free(digest->sums);
-    base_free(digest->all);
-    base_free(digest->named);
-    *digest = (struct eng_digest){0};
 }
 
 /** Adds the sums of all ranks up. */
@@ -129,19 +114,17 @@ zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
     return ZERO_OK;
 }
 
-zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes[16])
+zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, struct base_tables *tables,
+                           uint8_t bytes[16])
 {
-    struct base_error error = {0};
     struct eng_moment moment;
-    zero_result r = eng_moment_make(z, &moment, &error);
-    if (r)
-        return eng_fail_from(z, &error);
+    eng_moment_lay(z, &moment, tables);
+    if (tables->failed)
+        return eng_fail(z, ZERO_E_NOMEM, "no memory for the fingerprints of %zu tensors",
+                        z->model.param_count);
     eng_moment_take(z, eng_blob_hash(z), &moment);
-    r = hash_own(z, digest->sums);
-    if (!r)
-        r = eng_digest_conclude(z, &moment, digest, bytes);
-    eng_moment_free(&moment);
-    return r;
+    const zero_result r = hash_own(z, digest->sums);
+    return r ? r : eng_digest_conclude(z, &moment, digest, bytes);
 }
 
 static zero_result fingerprint(zero_ctx *z, uint8_t bytes[16])
@@ -151,12 +134,11 @@ static zero_result fingerprint(zero_ctx *z, uint8_t bytes[16])
     zero_result r = eng_outside(z, "zero_fingerprint");
     if (r)
         return r;
-    struct base_error error = {0};
+    struct base_tables tables = {0};
     struct eng_digest digest;
-    if (eng_digest_make(z, &digest, &error))
-        return eng_fail_from(z, &error);
-    r = eng_digest_now(z, &digest, bytes);
-    eng_digest_free(&digest);
+    eng_digest_lay(z, &digest, &tables);
+    r = eng_digest_now(z, &digest, &tables, bytes);
+    base_tables_free(&tables);
     return r;
 }
 

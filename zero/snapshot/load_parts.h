@@ -18,6 +18,7 @@ struct eng_load {
     char path[CKPT_MAX_PATH + 64]; /**< for messages: directory/step-n */
     zero_load_options options;
     struct ckpt_loader *loader;
+    struct base_tables tables; /**< of the two below */
     struct eng_match match;
     struct eng_moment moment; /**< room for what becomes the present */
     unsigned char *block; /**< elements as they were stored, where they are converted or checked */

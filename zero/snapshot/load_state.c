@@ -21,15 +21,19 @@
 size_t eng_load_bytes(const zero_ctx *z, int rank)
 {
     const struct ckpt_saver_load load = eng_save_load(z, rank);
-    const size_t world = (size_t)z->config.world, params = z->model.param_count;
+    const size_t world = (size_t)z->config.world;
     const struct ckpt_loader_need need = {.shards = world,
-                                          .tensors = params,
+                                          .tensors = z->model.param_count,
                                           .runs = world * load.sources,
                                           .blocks = world * load.blocks};
-    return ckpt_loader_bytes(&need) + load.blob_bytes + ENG_LOAD_BLOCK +
-           params * (sizeof(size_t) + (1 + world) * sizeof(struct base_hash128) +
-                     sizeof(struct eng_named_sum)) +
-           z->model.group_count * (sizeof(size_t) + sizeof(zero_hyper) + sizeof(bool));
+    struct base_tables tables = {.counts = true};
+    struct eng_digest digest;
+    struct eng_match match;
+    struct eng_moment moment;
+    eng_match_lay(z, &match, &tables);
+    eng_moment_lay(z, &moment, &tables);
+    eng_digest_lay(z, &digest, &tables);
+    return ckpt_loader_bytes(&need) + load.blob_bytes + ENG_LOAD_BLOCK + tables.bytes;
 }
 
 /* ------------------------------------------------------------------ before anything changes */
@@ -126,6 +130,11 @@ static void give_blobs(const zero_ctx *z, const struct eng_load *job)
 static zero_result prepare(zero_ctx *z, struct eng_load *job, struct base_error *error)
 {
     job->checked = job->newest && job->options.partial;
+    eng_match_lay(z, &job->match, &job->tables);
+    eng_moment_lay(z, &job->moment, &job->tables);
+    if (job->tables.failed)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for a table of %zu tensors",
+                         z->model.param_count);
     zero_result r =
         eng_match(z, eng_load_manifest(job), job->path, &job->options, &job->match, error);
     const bool looks = job->checked || job->match.narrowed;
@@ -134,8 +143,6 @@ static zero_result prepare(zero_ctx *z, struct eng_load *job, struct base_error 
         if (!job->block)
             return zero_fail(error, ZERO_E_NOMEM, "no memory for a block of %s", job->path);
     }
-    if (!r)
-        r = eng_moment_make(z, &job->moment, error);
     if (!r)
         r = read_blobs(z, job, error);
     for (size_t i = 0; !r && looks && i < z->layout.slice_count; i++)
@@ -197,17 +204,16 @@ static zero_result compare_sums(zero_ctx *z, const struct eng_load *job, const u
 
 static zero_result check_fingerprint(zero_ctx *z, const struct eng_load *job)
 {
-    struct base_error error = {0};
+    struct base_tables tables = {0};
     struct eng_digest digest;
     uint8_t bytes[16];
     if (job->match.converted)
         return ZERO_OK;
-    if (eng_digest_make(z, &digest, &error))
-        return eng_fail_from(z, &error);
-    zero_result r = eng_digest_now(z, &digest, bytes);
+    eng_digest_lay(z, &digest, &tables);
+    zero_result r = eng_digest_now(z, &digest, &tables, bytes);
     if (!r)
         r = compare_sums(z, job, bytes, digest.sums);
-    eng_digest_free(&digest);
+    base_tables_free(&tables);
     return r;
 }
 
@@ -258,8 +264,7 @@ void eng_load_close(struct eng_load *job)
 {
     ckpt_loader_close(job->loader);
     job->loader = NULL;
-    eng_match_free(&job->match);
-    eng_moment_free(&job->moment);
+    base_tables_free(&job->tables);
     base_free(job->block);
     base_free(job->blobs);
     job->block = job->blobs = NULL;

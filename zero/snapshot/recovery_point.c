@@ -160,9 +160,14 @@ static zero_result install_record(zero_ctx *z, const unsigned char *record,
 {
     const struct head head = head_of(record);
     const unsigned char *at = record + sizeof head;
+    struct base_tables tables = {0};
     struct eng_moment moment;
-    if (eng_moment_make(z, &moment, error))
-        return error->result;
+    eng_moment_lay(z, &moment, &tables);
+    if (tables.failed) {
+        base_tables_free(&tables);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the state of %zu groups",
+                         z->model.group_count);
+    }
     eng_moment_take(z, (struct base_hash128){0, 0}, &moment);
     moment.step = head.step;
     moment.updates = head.updates;
@@ -178,7 +183,7 @@ static zero_result install_record(zero_ctx *z, const unsigned char *record,
         moment.frozen[g] = frozen != 0;
     }
     eng_moment_install(z, &moment);
-    eng_moment_free(&moment);
+    base_tables_free(&tables);
     z->config.seed = head.seed; // which a checkpoint may have brought
     return read_blobs(z, record, true, error);
 }

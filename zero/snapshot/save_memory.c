@@ -9,18 +9,23 @@
 
 #include "base/arena.h"
 
+static void lay_tables(const zero_ctx *z, size_t sources, struct eng_save *save)
+{
+    eng_sources_lay(&save->sources, sources, &save->tables);
+    eng_digest_lay(z, &save->digest, &save->tables);
+    eng_moment_lay(z, &save->moment, &save->tables);
+    save->all = base_tables_add(&save->tables, (size_t)z->config.world, sizeof *save->all);
+}
+
 size_t eng_save_bytes(const zero_ctx *z, int rank, const struct eng_tier_needs *needs)
 {
     const struct ckpt_saver_load load = eng_save_load(z, rank);
     const struct eng_save *save = z->saving.save;
-    const size_t params = z->model.param_count, world = (size_t)z->config.world;
+    struct eng_save counted = {.tables.counts = true};
     const size_t room = z->store->records->kept ? 0 : save ? save->room_bytes : ENG_SAVE_ROOM;
     const size_t saver = ckpt_saver_bytes(&load, save ? save->level : CKPT_LEVEL_DEFAULT, room);
-    return sizeof *save + saver + z->store->snapshot->bytes(z, needs) +
-           world * sizeof(struct eng_shard_report) +
-           load.sources * (sizeof(struct ckpt_source) + sizeof(struct eng_slice *)) +
-           params * ((1 + world) * sizeof(struct base_hash128) + sizeof(struct eng_named_sum)) +
-           z->model.group_count * (sizeof(zero_hyper) + sizeof(bool));
+    lay_tables(z, load.sources, &counted);
+    return sizeof counted + counted.tables.bytes + saver + z->store->snapshot->bytes(z, needs);
 }
 
 static void see(void *user, const struct ckpt_source *source, int field, uint64_t first,
@@ -107,18 +112,12 @@ static zero_result make(zero_ctx *z, struct base_error *error)
     if (save) {
         z->update.guard = &eng_save_guard;
         pthread_mutex_init(&save->summing, NULL);
-        save->all = base_calloc((size_t)z->config.world, sizeof *save->all);
+        lay_tables(z, eng_save_load(z, z->config.rank).sources, save);
     }
-    if (!save || !save->all) {
-        zero_fail(error, ZERO_E_NOMEM, "no memory for saving %d shards", z->config.world);
-        return ZERO_E_NOMEM;
-    }
-    zero_result r = eng_sources_make(z, &save->sources, error);
-    if (!r)
-        r = z->store->snapshot->make(z, &save->sources, &save->snapshot, error);
-    if (!r)
-        r = eng_digest_make(z, &save->digest, error);
-    return r ? r : eng_moment_make(z, &save->moment, error);
+    if (!save || save->tables.failed)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for saving %d shards", z->config.world);
+    eng_sources_fill(z, &save->sources);
+    return z->store->snapshot->make(z, &save->sources, &save->snapshot, error);
 }
 
 /** Gives up a save that is under way, and frees what all of them use. */
@@ -132,12 +131,9 @@ void eng_save_release(zero_ctx *z)
         ckpt_cancel(save->directory);
     ckpt_directory_close(save->directory);
     ckpt_manifest_free(&save->manifest);
-    eng_moment_free(&save->moment);
-    eng_digest_free(&save->digest);
-    eng_sources_free(&save->sources);
     z->store->snapshot->free(z, save->snapshot);
     pthread_mutex_destroy(&save->summing);
-    base_free(save->all);
+    base_tables_free(&save->tables);
     base_free(save);
     z->saving.save = NULL;
     z->update.guard = NULL;

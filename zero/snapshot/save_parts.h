@@ -26,6 +26,7 @@ struct eng_save {
     struct eng_snapshot *snapshot; /**< what is saved, as the store has made it */
     int level;                     /**< the saver's, */
     size_t room_bytes, blob_bytes; /**< and how much room it has for copies, and for blobs */
+    struct base_tables tables;     /**< of sources, digest and moment, and of all ranks' reports */
     struct eng_sources sources;
     struct eng_digest digest;
     pthread_mutex_t summing;  /**< its sums */

@@ -23,6 +23,7 @@
 #define ZERO_SNAPSHOT_SNAPSHOT_H
 
 #include "base/hash.h"
+#include "base/tables.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/saver.h"
 #include "checkpoint/tensor_digest.h"
@@ -40,9 +41,8 @@ struct eng_moment {
     struct base_hash128 blobs; /**< of the global ones; zero without */
 };
 
-/** Makes room for a moment of this model. ZERO_E_NOMEM. */
-zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error);
-void eng_moment_free(struct eng_moment *moment);
+/** Adds the tables of a moment of this model. */
+void eng_moment_lay(const zero_ctx *z, struct eng_moment *moment, struct base_tables *tables);
 /** Now; `blobs` is eng_blob_hash(). */
 void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment);
 /** Makes it now, but for V and blobs; the loss scale's value where that is dynamic. */
@@ -62,9 +62,8 @@ struct eng_digest {
     struct eng_named_sum *named;
 };
 
-/** ZERO_E_NOMEM. */
-zero_result eng_digest_make(const zero_ctx *z, struct eng_digest *digest, struct base_error *error);
-void eng_digest_free(struct eng_digest *digest);
+/** Adds the tables of a digest. */
+void eng_digest_lay(const zero_ctx *z, struct eng_digest *digest, struct base_tables *tables);
 /** Adds the hashes of the granules in elements first .. first+count-1 of one field of a slice;
  * first is at a granule. */
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
@@ -73,8 +72,10 @@ void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field,
  * Allocates nothing. */
 zero_result eng_digest_conclude(zero_ctx *z, const struct eng_moment *moment,
                                 struct eng_digest *digest, uint8_t bytes[16]);
-/** The fingerprint of the state as it is, in a digest as eng_digest_make() left it. Collective. */
-zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, uint8_t bytes[16]);
+/** The fingerprint of the state as it is, in a digest as eng_digest_lay() left it in `tables`,
+ * which gets a moment, too. Collective. ZERO_E_NOMEM: there was no memory for them. */
+zero_result eng_digest_now(zero_ctx *z, struct eng_digest *digest, struct base_tables *tables,
+                           uint8_t bytes[16]);
 
 /* ---- attachments.c */
 
@@ -106,10 +107,10 @@ uint64_t eng_blob_agreement(const zero_ctx *z, struct base_hash128 global);
 
 /* ---- sources.c */
 
-/** ZERO_E_NOMEM. */
-zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
-                             struct base_error *error);
-void eng_sources_free(struct eng_sources *sources);
+/** Adds the tables of so many sources. */
+void eng_sources_lay(struct eng_sources *sources, size_t count, struct base_tables *tables);
+/** Fills them with those of this rank, whose number eng_save_load() says. */
+void eng_sources_fill(const zero_ctx *z, struct eng_sources *sources);
 /** The part of a slice that `rank` owns; false: none. */
 bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
                  struct ckpt_run *run);
@@ -196,12 +197,13 @@ struct eng_match {
     bool rank_blobs;       /**< those of a rank that are here are in it, and this rank's */
 };
 
+/** Adds the tables of a match. */
+void eng_match_lay(const zero_ctx *z, struct eng_match *match, struct base_tables *tables);
 /** Compares a checkpoint with model and configuration. ZERO_E_INVALID: the message says what
- * differs; ZERO_E_NOMEM. */
+ * differs. */
 zero_result eng_match(const zero_ctx *z, const struct ckpt_manifest *manifest, const char *path,
                       const zero_load_options *options, struct eng_match *match,
                       struct base_error *error);
-void eng_match_free(struct eng_match *match);
 /** The type that values of this field of a saved tensor are to fit in, as it is narrower than what
  * they were kept in, here or in the working copy; ZERO_F32: they fit. */
 zero_dtype eng_match_narrows(const zero_ctx *z, const struct ckpt_table_tensor *saved,

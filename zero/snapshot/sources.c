@@ -4,8 +4,6 @@
 #include "zero/model/ranges.h"
 #include "zero/snapshot/snapshot.h"
 
-#include "base/arena.h"
-
 bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
                  struct ckpt_run *run)
 {
@@ -56,19 +54,17 @@ static struct ckpt_source source_of(const zero_ctx *z, const struct eng_slice *s
     return source;
 }
 
-zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
-                             struct base_error *error)
+void eng_sources_lay(struct eng_sources *sources, size_t count, struct base_tables *tables)
 {
-    const size_t room = z->layout.slice_count;
     *sources = (struct eng_sources){
-        .list = base_calloc(room, sizeof *sources->list),
-        .slice = base_calloc(room, sizeof *sources->slice),
+        .list = base_tables_add(tables, count, sizeof *sources->list),
+        .slice = base_tables_add(tables, count, sizeof *sources->slice),
     };
-    if (!sources->list || !sources->slice) {
-        eng_sources_free(sources);
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the places of %zu slices", room);
-    }
-    for (size_t i = 0; i < room; i++) {
+}
+
+void eng_sources_fill(const zero_ctx *z, struct eng_sources *sources)
+{
+    for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         struct ckpt_run run;
         if (!eng_own_run(&z->layout, slice, z->config.rank, &run))
@@ -76,12 +72,4 @@ zero_result eng_sources_make(const zero_ctx *z, struct eng_sources *sources,
         sources->slice[sources->count] = slice;
         sources->list[sources->count++] = source_of(z, slice, &run);
     }
-    return ZERO_OK;
-}
-
-void eng_sources_free(struct eng_sources *sources)
-{
-    base_free(sources->list);
-    base_free(sources->slice);
-    *sources = (struct eng_sources){0};
 }

@@ -1,28 +1,15 @@
 #include "zero/param/frozen.h"
 #include "zero/snapshot/snapshot.h"
 
-#include "base/arena.h"
-
 #include <math.h>
 
-zero_result eng_moment_make(const zero_ctx *z, struct eng_moment *moment, struct base_error *error)
+void eng_moment_lay(const zero_ctx *z, struct eng_moment *moment, struct base_tables *tables)
 {
     const size_t groups = z->model.group_count;
     *moment = (struct eng_moment){
-        .hyper = base_calloc(groups, sizeof *moment->hyper),
-        .frozen = base_calloc(groups, sizeof *moment->frozen),
+        .hyper = base_tables_add(tables, groups, sizeof *moment->hyper),
+        .frozen = base_tables_add(tables, groups, sizeof *moment->frozen),
     };
-    if (moment->hyper && moment->frozen)
-        return ZERO_OK;
-    eng_moment_free(moment);
-    return zero_fail(error, ZERO_E_NOMEM, "no memory for the state of %zu groups", groups);
-}
-
-void eng_moment_free(struct eng_moment *moment)
-{
-    base_free(moment->hyper);
-    base_free(moment->frozen);
-    *moment = (struct eng_moment){0};
 }
 
 void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_moment *moment)
