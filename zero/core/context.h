@@ -232,6 +232,7 @@ struct eng_memory {
     struct coll_arena *sums_arena;    /**< sums, which peers read */
     struct coll_arena *slots_arena;   /**< gather slots, where buckets are staged */
     struct base_arena private_memory; /**< what no peer reads */
+    struct base_tables tables;        /**< whose size the model decides */
     unsigned char *params, *grads;
     const unsigned char *params_view; /**< params as the program sees them */
     float *sums, *blocks, *masters;
@@ -307,7 +308,7 @@ struct eng_exchange_part;
 
 enum { ENG_MAX_PARTS = 8 };
 
-/** What this rank says, and what all say. */
+/** What this rank says, and behind it what all say. */
 struct eng_exchange_room {
     unsigned char *mine, *all;
 };

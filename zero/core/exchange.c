@@ -38,15 +38,12 @@ size_t eng_exchange_bytes(const zero_ctx *z)
 zero_result eng_exchange_make(const zero_ctx *z, struct eng_exchange_room *room,
                               struct base_error *error)
 {
-    const size_t bytes = most_bytes(z);
-    room->mine = base_calloc(1, bytes);
-    room->all = base_calloc((size_t)z->config.world, bytes);
-    if (room->mine && room->all)
-        return ZERO_OK;
-    eng_exchange_drop(room);
-    *room = (struct eng_exchange_room){0};
-    return zero_fail(error, ZERO_E_NOMEM, "no memory for what %d ranks tell each other",
-                     z->config.world);
+    *room = (struct eng_exchange_room){.mine = base_calloc(1, eng_exchange_bytes(z))};
+    if (!room->mine)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for what %d ranks tell each other",
+                         z->config.world);
+    room->all = room->mine + most_bytes(z);
+    return ZERO_OK;
 }
 
 void eng_exchange_take(zero_ctx *z, const struct eng_exchange_room *room)
@@ -58,7 +55,6 @@ void eng_exchange_take(zero_ctx *z, const struct eng_exchange_room *room)
 void eng_exchange_drop(const struct eng_exchange_room *room)
 {
     base_free(room->mine);
-    base_free(room->all);
 }
 
 /** Fills this rank's parts; returns their bytes. */

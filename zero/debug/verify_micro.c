@@ -34,18 +34,17 @@ static size_t tables(const zero_ctx *z)
 
 static zero_result make_hashes(zero_ctx *z, struct base_error *error)
 {
-    z->debug.hashes_mine = base_calloc(1, hash_bytes(z));
-    z->debug.hashes_all = base_calloc((size_t)z->config.world, hash_bytes(z));
-    if (!z->debug.hashes_mine || !z->debug.hashes_all)
+    z->debug.hashes_mine = base_calloc(1, tables(z));
+    if (!z->debug.hashes_mine)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the hashes of %zu gradients",
                          z->layout.slice_count);
+    z->debug.hashes_all = z->debug.hashes_mine + hash_bytes(z) / sizeof(uint64_t);
     return ZERO_OK;
 }
 
 static void free_hashes(zero_ctx *z)
 {
     base_free(z->debug.hashes_mine);
-    base_free(z->debug.hashes_all);
 }
 
 /** Keeps the hashes of a unit's gradient, if those of the micro-batch under way are compared. */

@@ -136,10 +136,11 @@ zero_result eng_segments_make(zero_ctx *z)
     if (z->config.resident)
         return ZERO_OK;
     const size_t total = eng_ranges_count(&cut, &z->placement);
-    z->update.segments = base_calloc(total, sizeof *z->update.segments);
+    struct base_tables *tables = &z->memory.tables;
+    z->update.segments = base_tables_add(tables, total, sizeof *z->update.segments);
     z->update.section_segments =
-        base_calloc(z->layout.section_count + 1, sizeof *z->update.section_segments);
-    if (!z->update.segments || !z->update.section_segments)
+        base_tables_add(tables, z->layout.section_count + 1, sizeof *z->update.section_segments);
+    if (tables->failed)
         return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
     cut_all(z, &cut);
     if (tiles)

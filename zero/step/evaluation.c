@@ -20,7 +20,6 @@
 void eng_evaluation_free(zero_ctx *z)
 {
     base_free(z->micro.evaluation.mine);
-    base_free(z->micro.evaluation.all);
 }
 
 /** The first rank whose number at the start of its bytes differs from that of rank 0, and both
@@ -113,22 +112,20 @@ static zero_result make_room(zero_ctx *z, int count)
     if (count <= before)
         return ZERO_OK;
     struct base_error error = {0};
-    unsigned char *mine = base_calloc(1, eng_evaluation_part_bytes(count));
-    unsigned char *all = base_calloc((size_t)z->config.world, eng_evaluation_part_bytes(count));
-    if (!mine || !all)
+    evaluation->room = count;
+    unsigned char *mine = base_calloc(1, eng_evaluation_bytes(z));
+    if (!mine)
         zero_fail(&error, ZERO_E_NOMEM, "no memory for the metrics of %d micro-batches a rank",
                   count);
-    evaluation->room = count;
     const zero_result r = z->memory.planner->renew(z, "zero_eval_begin", &error);
     if (r) {
         evaluation->room = before;
         base_free(mine);
-        base_free(all);
         return r;
     }
     eng_evaluation_free(z);
     evaluation->mine = mine;
-    evaluation->all = all;
+    evaluation->all = mine + eng_evaluation_part_bytes(count);
     return ZERO_OK;
 }
 

@@ -193,9 +193,8 @@ static void own_slots(zero_ctx *z)
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
                          const struct eng_tier_needs *needs)
 {
-    return eng_layout_bytes(&z->layout) + eng_placement_bytes(&z->layout) + needs->segments +
-           needs->tables + z->layout.unit_count * sizeof *z->units +
-           z->layout.section_count * sizeof *z->io +
+    return z->layout.tables.bytes + placement->tables.bytes + needs->segments + needs->tables +
+           z->layout.unit_count * sizeof *z->units + z->layout.section_count * sizeof *z->io +
            (size_t)placement->gather.slot_count * sizeof *z->gathers.slots +
            (size_t)placement->grads.slot_count * sizeof *z->gradients.slots +
            z->model.group_count * (sizeof *z->stepping.hyper + sizeof *z->update.scalars) +
@@ -208,16 +207,10 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
 }
 
 /** Where the sums of each rank are among all of them. */
-static zero_result place_all_sums(zero_ctx *z, struct base_error *error)
+static void place_all_sums(zero_ctx *z)
 {
-    const size_t world = (size_t)z->config.world;
-    if (!eng_config_whole_sums(&z->config, z->config.stage))
-        return ZERO_OK;
-    z->publication.all_sums = base_calloc(world, sizeof *z->publication.all_sums);
-    if (!z->publication.all_sums)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the sums of %zu ranks", world);
     size_t before = 0;
-    for (size_t rank = 0; rank < world; rank++) {
+    for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
         size_t bytes = 0;
         for (size_t s = 0; s < z->layout.section_count; s++)
             if (!z->layout.sections[s].frozen)
@@ -225,28 +218,30 @@ static zero_result place_all_sums(zero_ctx *z, struct base_error *error)
         z->publication.all_sums[rank] = (struct coll_span){before, bytes};
         before += bytes;
     }
-    return ZERO_OK;
 }
 
 /** Small tables whose size the model decides: those of eng_memory_tables(). */
 static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
 {
-    const size_t groups = z->model.group_count;
-    z->units = base_calloc(z->layout.unit_count, sizeof *z->units);
-    z->io = base_calloc(z->layout.section_count, sizeof *z->io);
-    z->gathers.slots =
-        base_calloc((size_t)z->placement.gather.slot_count, sizeof *z->gathers.slots);
-    z->gradients.slots =
-        base_calloc((size_t)z->placement.grads.slot_count, sizeof *z->gradients.slots);
-    z->stepping.hyper = base_calloc(groups, sizeof *z->stepping.hyper);
-    z->update.scalars = base_calloc(groups, sizeof *z->update.scalars);
-    z->publication.everyone = base_calloc((size_t)z->config.world, sizeof *z->publication.everyone);
+    const size_t groups = z->model.group_count, world = (size_t)z->config.world;
+    const size_t gathers = (size_t)z->placement.gather.slot_count;
+    const size_t gradients = (size_t)z->placement.grads.slot_count;
+    const bool whole_sums = eng_config_whole_sums(&z->config, z->config.stage);
+    struct base_tables *tables = &z->memory.tables;
+    z->units = base_tables_add(tables, z->layout.unit_count, sizeof *z->units);
+    z->io = base_tables_add(tables, z->layout.section_count, sizeof *z->io);
+    z->gathers.slots = base_tables_add(tables, gathers, sizeof *z->gathers.slots);
+    z->gradients.slots = base_tables_add(tables, gradients, sizeof *z->gradients.slots);
+    z->stepping.hyper = base_tables_add(tables, groups, sizeof *z->stepping.hyper);
+    z->update.scalars = base_tables_add(tables, groups, sizeof *z->update.scalars);
+    z->publication.everyone = base_tables_add(tables, world, sizeof(struct coll_span));
+    if (whole_sums)
+        z->publication.all_sums = base_tables_add(tables, world, sizeof(struct coll_span));
     z->micro.values = base_calloc(1, eng_metric_bytes(z, ENG_MAX_METRICS));
-    if (!z->units || !z->io || !z->gathers.slots || !z->gradients.slots || !z->stepping.hyper ||
-        !z->update.scalars || !z->publication.everyone || !z->micro.values)
+    if (tables->failed || !z->micro.values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
-    for (size_t r = 0; r < (size_t)z->config.world; r++)
+    for (size_t r = 0; r < world; r++)
         z->publication.everyone[r] = (struct coll_span){.offset = r, .count = 1};
     z->gradients.handed = z->layout.unit_count;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
@@ -264,7 +259,9 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         z->gradients.shared || z->config.paranoid ? z->config.grad_units : INT_MAX;
     if (!z->gradients.shared)
         own_slots(z);
-    return place_all_sums(z, error);
+    if (whole_sums)
+        place_all_sums(z);
+    return ZERO_OK;
 }
 
 zero_result eng_memory_allocate(zero_ctx *z)
@@ -295,16 +292,7 @@ void eng_memory_free(zero_ctx *z)
     eng_nowhere_free(z);
     base_arena_free(&z->memory.private_memory);
     eng_observers_free(z);
-    base_free(z->units);
-    base_free(z->io);
-    base_free(z->gathers.slots);
-    base_free(z->gradients.slots);
-    base_free(z->stepping.hyper);
-    base_free(z->update.scalars);
-    base_free(z->publication.everyone);
-    base_free(z->publication.all_sums);
+    base_tables_free(&z->memory.tables);
     eng_exchange_drop(&z->stepping.exchange.room);
     base_free(z->micro.values);
-    base_free(z->update.segments);
-    base_free(z->update.section_segments);
 }
