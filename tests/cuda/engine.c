@@ -173,7 +173,7 @@ static bool count_copies(struct place *place)
         more_down -= place->staged.down - before.down;
         more_up -= place->staged.up - before.up;
         TEAM_CHECK(more_down - down == times * gradients + metrics);
-        TEAM_CHECK(more_up - up == eng_device_params(&z->layout));
+        TEAM_CHECK(more_up - up == z->plan.gpu[ENG_GPU_PARAMS].mine);
     }
     return job_conclude(place);
 }

@@ -23,10 +23,6 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error);
 extern const struct eng_planner eng_budget_planner;
 /** Makes the plan's text and JSON, with what is known of the host by now. */
 zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct base_error *error);
-/** What eng_budget_make() does, for another stage or way of gathering: what all ranks need
- * together. */
-zero_result eng_budget_other(const zero_ctx *z, int stage, bool shared, size_t *sum,
-                             struct base_error *error);
 /** The plan for another configuration of this job and this world, which is the context's meanwhile:
  * what each rank needs, to be freed with eng_plan_free() also after a failure. */
 zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,

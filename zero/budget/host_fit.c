@@ -5,6 +5,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
+#include "zero/store/host_memory.h"
 
 #include "base/arena.h"
 #include "base/hash.h"
@@ -24,14 +25,6 @@ static uint64_t host_demand(const zero_ctx *z)
     return eng_plan_of_host(&z->plan, z->plan.peaks[eng_plan_worst(&z->plan)].sum);
 }
 
-/** Whether peers map it. */
-static bool in_arena(const struct eng_config *config, enum eng_purpose purpose)
-{
-    return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
-           (purpose == ENG_FOR_SUMS && (!config->grads_nvme || config->stage == 0)) ||
-           (purpose == ENG_FOR_GATHERED && config->params_nvme);
-}
-
 /** Address space that this process will use for arenas, private memory and windows. A rank maps all
  * of shared parameters, twice; one that is a process maps the arenas of the others, too. */
 static uint64_t addresses(const zero_ctx *z)
@@ -45,10 +38,10 @@ static uint64_t addresses(const zero_ctx *z)
         return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
     uint64_t arenas = 0, mine = 0;
     for (int i = 0; i < ENG_PURPOSES; i++) {
-        arenas += !in_arena(&z->config, (enum eng_purpose)i) ? 0
-                  : z->config.by_network                     ? rows[i].mine
-                                                             : rows[i].sum;
-        mine += in_arena(&z->config, (enum eng_purpose)i) ? rows[i].mine : 0;
+        if (!eng_memory_is_mapped(z, (enum eng_purpose)i))
+            continue;
+        arenas += z->config.by_network ? rows[i].mine : rows[i].sum;
+        mine += rows[i].mine;
     }
     return peak->mine - windows->mine - mine + arenas - view + each;
 }
@@ -105,18 +98,21 @@ int eng_fit_last_stage(const zero_ctx *z)
 }
 
 /** Settings that would need less, with their numbers: the mildest first. */
-static void suggest(const zero_ctx *z, struct base_text *text)
+static void suggest(zero_ctx *z, struct base_text *text)
 {
     uint64_t least = host_demand(z);
     const int last = eng_fit_last_stage(z);
     char size[32];
     for (int stage = z->config.stage; stage <= last; stage++) {
         const bool shared = eng_config_may_share(&z->config, stage);
-        size_t sum;
-        if (eng_budget_other(z, stage, shared, &sum, NULL))
-            continue;
-        sum = eng_plan_of_host(&z->plan, sum);
-        if (sum >= least)
+        struct eng_config config = z->config;
+        struct eng_plan plan;
+        config.stage = stage;
+        config.shared = shared;
+        const zero_result r = eng_budget_configured(z, &config, &plan, NULL);
+        const uint64_t sum = eng_plan_of_host(&z->plan, plan.peaks[eng_plan_worst(&plan)].sum);
+        eng_plan_free(&plan);
+        if (r || sum >= least)
             continue;
         least = sum;
         base_text_add(text, "; stage=%d%s would need %s", stage,
@@ -138,7 +134,7 @@ static bool blame_paranoid(const zero_ctx *z, const struct eng_fit *fit, struct 
     return fit->needed - taken <= fit->left;
 }
 
-static void explain(const zero_ctx *z, struct eng_fit *fit)
+static void explain(zero_ctx *z, struct eng_fit *fit)
 {
     char needed[32], left[32], limit[32], others[160] = "";
     struct base_text text = {others, sizeof others, 0};

@@ -204,6 +204,10 @@ bool eng_config_may_leave_blocks(const struct eng_config *config);
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
 
+/** What the configuration says of placements. apart: a rank adds up micro-batches of its own before
+ * they travel; blocks: rounds may leave blocks of micro-batches unfinished. */
+struct eng_limits eng_config_limits(const struct eng_config *config, bool apart, bool blocks);
+
 /** Whether ranks of a host could have one copy of the parameters at that stage, if `gather` let
  * them. */
 bool eng_config_may_share(const struct eng_config *config, int stage);

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "collectives/gpu/gcomm.h"
 #include "zero/config/config_key.h"
+#include "zero/model/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,6 +382,32 @@ bool eng_config_may_leave_blocks(const struct eng_config *config)
     if (!eng_config_given(config, "micro_batches"))
         most.micro_batches = ENG_MAX_MICRO_BATCHES;
     return eng_config_leaves_blocks(&most);
+}
+
+struct eng_limits eng_config_limits(const struct eng_config *config, bool apart, bool blocks)
+{
+    // One gradient more than are open comes from a device.
+    const bool waits = config->on_device && !config->resident;
+    const int waiting = waits && (apart || config->stage >= 2) ? 1 : 0;
+    return (struct eng_limits){
+        .stage = config->stage,
+        .alone = config->resident && !eng_config_moves(config),
+        .sums_whole = eng_config_whole_sums(config, config->stage),
+        .shared = config->shared,
+        .blocks = blocks,
+        .paranoid = config->paranoid,
+        .open_units = config->open_units,
+        .prefetch_units = config->prefetch_units,
+        .grad_units = config->grad_units,
+        .grad_spare = (apart ? config->grad_units : 0) + waiting,
+        .live_bytes = config->live_bytes,
+        .narrow_moments = config->moment_dtype != ZERO_F32,
+        .comm_dtype = config->comm_dtype,
+        .no_masters = config->no_masters,
+        .state_in_file = config->nvme,
+        .params_in_file = config->params_nvme,
+        .sums_in_file = config->grads_nvme,
+    };
 }
 
 uint64_t eng_skip_limit(const struct eng_config *config)

@@ -83,11 +83,6 @@ size_t device_gradients_count(const zero_ctx *z)
     return runs;
 }
 
-size_t device_gradients_bytes(const zero_ctx *z)
-{
-    return z->config.verify_micro ? (z->layout.unit_count + 1) * sizeof(size_t) : 0;
-}
-
 /** A slice's gradient in the first slot. */
 static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
 {
@@ -105,12 +100,9 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_gradients_count(z);
     struct eng_device_granules *table, *end;
+    size_t *first = z->device->state->unit_hashed;
     if (count == 0)
         return ZERO_OK;
-    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
-    z->device->state->unit_hashed = first;
-    if (!first)
-        return error->result;
     end = table = device_table(count, sizeof *table, error);
     if (!table)
         return error->result;

@@ -13,7 +13,7 @@
  *     device_tiles.c       state of the host or of files that passes through the device: its tiles,
  *     device_passes.c      and their way through it.
  *     device_digest.c      fingerprints, and hashes of gradients that are compared.
- *     device_peers_room.c  memory that moving bytes between devices takes.
+ *     device_needs.c       memory that a plan counts: there, and of the host.
  *
  * Streams: those of the program's calls, and the engine's own. Where state is on the device that
  * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and
@@ -98,6 +98,7 @@ struct device_metrics {
 
 /** State on the device. */
 struct device_state {
+    struct base_tables tables;
     unsigned char *memory; /**< NCCL's own, if it registers that */
     size_t offsets[DEVICE_PIECES + 1];
     size_t run_count;
@@ -266,20 +267,17 @@ zero_result device_update_end(zero_ctx *z, zero_result r);
  * working copy. */
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
 
-/* ---- device_peers_room.c */
+/* ---- device_needs.c */
 
 /** The most sections that a unit has. */
 size_t device_most_sections(const zero_ctx *z);
-/** Bytes of memory of the host that tables of what moves between devices take. */
-size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement);
 
 /* ---- device_reduce.c */
 
 /** An entry of struct eng_exec. */
 zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_opening *opening);
-/** Gaps between slices of gradients, and bytes of memory of the host that goes with their table. */
+/** Gaps between slices of gradients. */
 size_t device_gaps_count(const zero_ctx *z);
-size_t device_gaps_bytes(const zero_ctx *z);
 /** Makes their table on the device, which never changes. */
 zero_result device_gaps_make(const zero_ctx *z, struct base_error *error);
 /** Whether the step has only one contribution, which the update reads instead of a sum: it is
@@ -311,6 +309,9 @@ zero_result device_metrics_make(const zero_ctx *z, unsigned char **memory,
                                 struct base_error *error);
 void device_metrics_take(zero_ctx *z, unsigned char *memory);
 void device_metrics_drop(const zero_ctx *z, unsigned char *memory);
+/** Adds what state on the device takes beside the placement. */
+void device_state_need(const zero_ctx *z, const struct eng_placement *placement,
+                       struct eng_need *need);
 zero_result device_state_make(zero_ctx *z, struct base_error *error);
 void device_state_free(zero_ctx *z);
 /** Nothing of a sum is bad so far. No verdict is under way. */
@@ -320,8 +321,6 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
 /** An entry of struct eng_exec. */
 void device_stale(zero_ctx *z);
-/** Memory of the host for them, when it is known how state is cut. */
-zero_result device_runs_make(const zero_ctx *z, struct base_error *error);
 /** Makes device_runs() those of what trains now. */
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
 /** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
@@ -339,8 +338,6 @@ bool device_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_err
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);
 /** How many there are of gradients; none unless some are compared. */
 size_t device_gradients_count(const zero_ctx *z);
-/** Bytes of memory of the host that goes with them. */
-size_t device_gradients_bytes(const zero_ctx *z);
 /** Makes the tables of both on the device, which never change. */
 zero_result device_digest_make(const zero_ctx *z, struct base_error *error);
 /** config.verify_micro: hashes the gradient that is handed over, before the stream of the call goes

@@ -117,14 +117,6 @@ static zero_result make_events(const struct eng_device *d, void ***events, size_
     return r;
 }
 
-size_t eng_device_params(const struct eng_layout *layout)
-{
-    size_t bytes = 0;
-    for (size_t s = 0; s < layout->section_count; s++)
-        bytes += device_section_bytes(&layout->sections[s]);
-    return bytes;
-}
-
 static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     const size_t sections = z->layout.section_count;
@@ -138,17 +130,6 @@ static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct b
         d->params_bytes += device_section_bytes(&z->layout.sections[s]);
     }
     return ZERO_OK;
-}
-
-size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placement)
-{
-    if (!z->config.on_device)
-        return 0;
-    return z->layout.section_count * sizeof(size_t) + DEVICE_VALUES_BYTES +
-           sizeof(struct eng_device) + eng_device_state_host(z, placement) +
-           (2 * z->layout.unit_count + (size_t)placement->gather.slot_count +
-            (size_t)placement->grads.slot_count) *
-               sizeof(void *);
 }
 
 /** Memory of the host that copies go to and come from. */

@@ -5,7 +5,6 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_tiles.h"
 
-#include "base/arena.h"
 
 /** The sum of an element of a section, or the only contribution to it. */
 static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
@@ -78,20 +77,6 @@ static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
         section_runs[section++] = made;
     device_tiles_noted(z, made);
     return made;
-}
-
-zero_result device_runs_make(const zero_ctx *z, struct base_error *error)
-{
-    struct device_state *state = z->device->state;
-    const size_t sections = z->layout.section_count;
-    const size_t runs = device_runs_count(&z->layout, &z->placement, device_cut(z));
-    state->section_runs = base_calloc(sections + 1, sizeof *state->section_runs);
-    state->runs = base_calloc(runs, sizeof *state->runs);
-    if (!state->section_runs || (!state->runs && runs > 0))
-        return zero_fail(error, ZERO_E_NOMEM,
-                         "no memory for a device's tables of %zu sections and %zu runs", sections,
-                         runs);
-    return ZERO_OK;
 }
 
 zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)

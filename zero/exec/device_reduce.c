@@ -36,19 +36,11 @@ size_t device_gaps_count(const zero_ctx *z)
     return gaps;
 }
 
-size_t device_gaps_bytes(const zero_ctx *z)
-{
-    return (z->layout.unit_count + 1) * sizeof(size_t);
-}
-
 zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_gaps_count(z);
     struct eng_device_gap *table, *end;
-    size_t *first = device_table(z->layout.unit_count + 1, sizeof *first, error);
-    z->device->state->unit_gaps = first;
-    if (!first)
-        return error->result;
+    size_t *first = z->device->state->unit_gaps;
     if (count == 0)
         return ZERO_OK;
     end = table = device_table(count, sizeof *table, error);

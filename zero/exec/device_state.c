@@ -63,16 +63,33 @@ static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
     return 2 * aligned(most);
 }
 
-size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement)
+/** The runs; device_tiles.c counts those of what passes through the device. */
+static size_t count_runs(const zero_ctx *z, const struct eng_placement *p)
 {
-    return z->config.resident ? received_bytes(z, placement) : 0;
+    return z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
 }
 
-/** Bytes of the runs; device_tiles.c counts those of what passes through the device. */
-static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *p)
+/** Tables in memory of the host, with so many runs. */
+static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t runs,
+                       struct device_state *state)
 {
-    const size_t runs = z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
-    return runs * sizeof(struct eng_device_run);
+    const size_t units = z->layout.unit_count, sections = z->layout.section_count;
+    const size_t world = (size_t)z->config.world, most = device_most_sections(z);
+    struct base_tables *tables = &state->tables;
+    state->runs = base_tables_add(tables, runs, sizeof *state->runs);
+    state->section_runs = base_tables_add(tables, sections + 1, sizeof(size_t));
+    state->unit_gaps = base_tables_add(tables, units + 1, sizeof(size_t));
+    if (z->config.verify_micro)
+        state->unit_hashed = base_tables_add(tables, units + 1, sizeof(size_t));
+    if (!eng_config_moves(&z->config))
+        return;
+    state->scattered = base_tables_add(tables, most, sizeof *state->scattered);
+    state->spans = base_tables_add(tables, most * world, sizeof *state->spans);
+    state->reduced = base_tables_add(tables, most, sizeof *state->reduced);
+    state->parts = base_tables_add(tables, most, sizeof *state->parts);
+    state->published = base_tables_add(tables, sections, sizeof *state->published);
+    state->gathered =
+        base_tables_add(tables, (size_t)p->gather.slot_count, sizeof *state->gathered);
 }
 
 /** Where each array begins, and the end of all. */
@@ -100,7 +117,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
-        [DEVICE_RUNS] = runs_bytes(z, p),
+        [DEVICE_RUNS] = count_runs(z, p) * sizeof(struct eng_device_run),
         [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct eng_device_granules),
         [DEVICE_DIGEST] =
             z->config.streamed ? 0 : z->model.param_count * sizeof(struct base_hash128),
@@ -112,15 +129,6 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
         offsets[i + 1] = offsets[i] + aligned(bytes[i]);
-}
-
-size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement)
-{
-    size_t offsets[DEVICE_PIECES + 1];
-    if (!z->config.resident)
-        return 0;
-    lay(z, placement, offsets);
-    return offsets[DEVICE_PIECES] - offsets[DEVICE_SQUARES];
 }
 
 /** Bytes of a step's metrics. */
@@ -136,23 +144,27 @@ static size_t pinned_bytes(const zero_ctx *z)
            DEVICE_STEPS * aligned(DEVICE_OPEN_STEPS * update_bytes(z));
 }
 
-size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement)
-{
-    if (!z->config.resident)
-        return 0;
-    return sizeof(struct device_state) + pinned_bytes(z) + device_peers_bytes(z, placement) +
-           (z->layout.section_count + 1) * sizeof(size_t) + runs_bytes(z, placement) +
-           device_gradients_bytes(z) + device_gaps_bytes(z) +
-           DEVICE_STEPS * aligned(metric_bytes(z));
-}
-
-size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement)
+/** Bytes of the host that are in use while memory there is made, and no longer. */
+static size_t once_bytes(const zero_ctx *z, const struct eng_placement *placement)
 {
     const size_t state = device_digest_count(z, placement), gradients = device_gradients_count(z);
     const size_t runs = state > gradients ? state : gradients;
     const size_t bytes = runs * sizeof(struct eng_device_granules);
     const size_t gaps = device_gaps_count(z) * sizeof(struct eng_device_gap);
-    return !z->config.resident ? 0 : bytes > gaps ? bytes : gaps;
+    return bytes > gaps ? bytes : gaps;
+}
+
+void device_state_need(const zero_ctx *z, const struct eng_placement *placement,
+                       struct eng_need *need)
+{
+    struct device_state counted = {.tables.counts = true};
+    lay(z, placement, counted.offsets);
+    lay_tables(z, placement, count_runs(z, placement), &counted);
+    need->rows[ENG_FOR_TABLES] += sizeof counted + counted.tables.bytes + pinned_bytes(z) +
+                                  DEVICE_STEPS * aligned(metric_bytes(z));
+    need->gpu[ENG_GPU_RECEIVED] = received_bytes(z, placement);
+    need->gpu[ENG_GPU_TABLES] = counted.offsets[DEVICE_PIECES] - counted.offsets[DEVICE_SQUARES];
+    need->once = once_bytes(z, placement);
 }
 
 /* ------------------------------------------------------------------ whether it can be there */
@@ -289,6 +301,16 @@ void device_metrics_take(zero_ctx *z, unsigned char *memory)
     }
 }
 
+static zero_result make_tables(const zero_ctx *z, struct base_error *error)
+{
+    struct device_state *state = z->device->state;
+    const size_t runs = device_runs_count(&z->layout, &z->placement, device_cut(z));
+    lay_tables(z, &z->placement, runs, state);
+    return state->tables.failed
+               ? zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables of %zu runs", runs)
+               : ZERO_OK;
+}
+
 zero_result device_state_make(zero_ctx *z, struct base_error *error)
 {
     struct eng_device *d = z->device;
@@ -306,7 +328,7 @@ zero_result device_state_make(zero_ctx *z, struct base_error *error)
     if (!r)
         r = device_tiles_make(z, error);
     if (!r)
-        r = device_runs_make(z, error);
+        r = make_tables(z, error);
     if (!r)
         r = device_digest_make(z, error);
     if (!r)
@@ -351,10 +373,7 @@ void device_state_free(zero_ctx *z)
         free_memory(z);
     base_free(state->pinned);
     base_free(state->metric_memory);
-    base_free(state->section_runs);
-    base_free(state->unit_gaps);
-    base_free(state->unit_hashed);
-    base_free(state->runs);
+    base_tables_free(&state->tables);
 }
 
 /* ------------------------------------------------------------------ copies */

@@ -45,19 +45,19 @@ static size_t memory_bytes(const zero_ctx *z, const struct eng_placement *placem
     return used_of(cut) * spacing_of(cut) + runs_bytes(z, placement, cut);
 }
 
-zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
-                                  struct eng_device_tiles_needs *needs, struct base_error *error)
+zero_result device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
+                              struct eng_need *need, struct base_error *error)
 {
     struct eng_tiles cut;
-    *needs = (struct eng_device_tiles_needs){0};
     if (!z->config.streamed)
         return ZERO_OK;
     const zero_result r = eng_state_cut(z, placement, &cut, error);
     if (r)
         return r;
-    needs->device = memory_bytes(z, placement, &cut);
-    needs->tables = sizeof(struct device_tiles) + cut.tables.bytes +
-                    (training_pieces(&cut) + 1) * sizeof(size_t) + runs_bytes(z, placement, &cut);
+    need->gpu[ENG_GPU_TILES] = memory_bytes(z, placement, &cut);
+    need->rows[ENG_FOR_TABLES] += sizeof(struct device_tiles) + cut.tables.bytes +
+                                  (training_pieces(&cut) + 1) * sizeof(size_t) +
+                                  runs_bytes(z, placement, &cut);
     eng_tiles_free(&cut);
     return ZERO_OK;
 }

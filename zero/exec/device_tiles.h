@@ -48,6 +48,9 @@ static inline size_t device_runs_count(const struct eng_layout *layout,
 
 /* ---- device_tiles.c */
 
+/** Adds what tiles that pass through the device take. ZERO_E_NOMEM. */
+zero_result device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
+                              struct eng_need *need, struct base_error *error);
 zero_result device_tiles_make(zero_ctx *z, struct base_error *error);
 void device_tiles_free(zero_ctx *z);
 /** How state is cut that passes through the device; NULL: none does. */

@@ -10,6 +10,7 @@
 #include "offload/pages.h"
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
+#include "zero/plan/plan.h"
 #include "zero/zero.h"
 
 /* ---- device_program.c */
@@ -20,9 +21,6 @@ zero_result eng_device_open(zero_ctx *z, struct base_error *error);
  * ZERO_E_DEVICE. */
 zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memory,
                               struct base_error *error);
-/** Bytes of its tables in memory of the host; and of working copies on the device. */
-size_t eng_device_tables(const zero_ctx *z, const struct eng_placement *placement);
-size_t eng_device_params(const struct eng_layout *layout);
 
 /** Whether this unit's gradient is on its way to the host. Also without a device. */
 bool eng_device_waits(const zero_ctx *z, zero_unit unit);
@@ -33,25 +31,13 @@ bool eng_device_waits(const zero_ctx *z, zero_unit unit);
 zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error);
 zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error);
 
-/** Bytes on the device beside the placement's, and of memory of the host, where state is there. */
-size_t eng_device_state_tables(const zero_ctx *z, const struct eng_placement *placement);
-size_t eng_device_state_host(const zero_ctx *z, const struct eng_placement *placement);
-/** Bytes of the host that are in use while memory there is made, and no longer. */
-size_t eng_device_once(const zero_ctx *z, const struct eng_placement *placement);
-/** Bytes of memory of the host by which the devices of several ranks meet and move bytes. */
-size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement);
-/** Bytes there for what other ranks send of their gradients. */
-size_t eng_device_received(const zero_ctx *z, const struct eng_placement *placement);
-/* ---- device_tiles.c: with state that passes through the device (config.streamed) */
+/* ---- device_needs.c */
 
-/** What that takes: all zero without. */
-struct eng_device_tiles_needs {
-    size_t device; /**< bytes on the device, */
-    size_t tables; /**< and of memory of the host */
-};
-/** The needs of the rank with this placement. ZERO_E_NOMEM. */
-zero_result eng_device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
-                                  struct eng_device_tiles_needs *needs, struct base_error *error);
+/** Adds what a rank with this placement takes beside it to compute: on a GPU, to which rows of the
+ * host move where state is there, and of memory of the host. ZERO_E_NOMEM. */
+zero_result eng_exec_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           struct eng_need *need, struct base_error *error);
+/* ---- device_tiles.c: with state that passes through the device (config.streamed) */
 
 /** Memory of the host that tiles of files come from and go to: until the device is closed. */
 zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *pages,

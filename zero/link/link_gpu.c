@@ -19,16 +19,6 @@ static zero_result gpu_open_peers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
-    const size_t world = (size_t)z->config.world, most = device_most_sections(z);
-    state->scattered = base_calloc(most, sizeof *state->scattered);
-    state->spans = base_calloc(most * world, sizeof *state->spans);
-    state->reduced = base_calloc(most, sizeof *state->reduced);
-    state->parts = base_calloc(most, sizeof *state->parts);
-    state->published = base_calloc(z->layout.section_count, sizeof *state->published);
-    state->gathered = base_calloc((size_t)z->placement.gather.slot_count, sizeof *state->gathered);
-    if (!state->scattered || !state->spans || !state->reduced || !state->parts ||
-        !state->published || !state->gathered)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for a device's table of %zu ranks", world);
     for (int i = 0; i < 2; i++)
         if (d->ops->event_create(&state->summed[i], error))
             return error->result;
@@ -53,12 +43,6 @@ static bool gpu_close_peers(zero_ctx *z)
     const bool ended = gcomm_close(state->peers);
     for (int i = 0; i < 2; i++)
         z->device->ops->event_destroy(state->summed[i]);
-    base_free(state->scattered);
-    base_free(state->spans);
-    base_free(state->reduced);
-    base_free(state->parts);
-    base_free(state->published);
-    base_free(state->gathered);
     return ended;
 }
 

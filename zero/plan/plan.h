@@ -72,6 +72,7 @@ struct eng_need {
     size_t gpu[ENG_GPU_PURPOSES];           /**< on a GPU */
     size_t saving;           /**< of the rows: from the first zero_save() on, by default */
     size_t loading;          /**< beside them, while a checkpoint is loaded */
+    size_t once;             /**< beside them, while zero_commit() makes the last of them */
     size_t peaks[ENG_PEAKS]; /**< the most at once */
 };
 
@@ -189,24 +190,10 @@ struct eng_plan_facts {
     struct eng_plan_files files;
 };
 
-/** What a rank has beside its placement. */
-struct eng_extra {
-    size_t tables;                      /**< the engine's */
-    size_t transport;                   /**< the communicator's */
-    size_t saving;                      /**< of checkpoints; 0 before the first */
-    size_t bounce;                      /**< buffers of state on a GPU */
-    const struct eng_file_needs *files; /**< ENG_FILES of them */
-    bool on_device, resident;           /**< the program computes on a GPU; state is there, too, */
-    bool streamed;                      /**< but for master weights and moments */
-    size_t gpu_params;                  /**< if only on_device: working copies there */
-    size_t gpu_received;                /**< if resident: what other ranks send of gradients, */
-    size_t gpu_tiles;                   /**< tiles of state on their way, */
-    size_t gpu_tables;                  /**< and what else is there beside the placement */
-};
-
-/** Sets rows and total of one rank. */
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
-                    const struct eng_extra *extra);
+/** What a rank needs for its placement alone. */
+struct eng_need eng_need_place(const struct eng_placement *placement);
+/** What its rows have together. */
+size_t eng_need_total(const struct eng_need *need);
 
 /** Empties the plan and makes room for `world` ranks. ZERO_E_NOMEM. */
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error);

@@ -68,69 +68,29 @@ const char *eng_plan_updater(const struct eng_config *config)
     return config->streamed ? "device" : "host";
 }
 
-/** Rows of the host that are on a GPU where state is there. */
-static const struct {
-    enum eng_purpose host;
-    enum eng_gpu_purpose gpu;
-} on_gpu[] = {
-    {ENG_FOR_PARAMS, ENG_GPU_PARAMS},       {ENG_FOR_GATHERED, ENG_GPU_GATHERED},
-    {ENG_FOR_GRADIENTS, ENG_GPU_GRADIENTS}, {ENG_FOR_SUMS, ENG_GPU_SUMS},
-    {ENG_FOR_BLOCKS, ENG_GPU_BLOCKS},       {ENG_FOR_MOMENTS, ENG_GPU_MOMENTS},
-    {ENG_FOR_MASTERS, ENG_GPU_MASTERS},
-};
-
-/** Whether what a row is for only passes through a GPU that updates it. */
-static bool is_streamed(enum eng_purpose purpose)
+struct eng_need eng_need_place(const struct eng_placement *placement)
 {
-    return purpose == ENG_FOR_MOMENTS || purpose == ENG_FOR_MASTERS;
+    return (struct eng_need){
+        .rows =
+            {
+                [ENG_FOR_PARAMS] = placement->params_part,
+                [ENG_FOR_GATHERED] = placement->gather.bytes,
+                [ENG_FOR_GRADIENTS] = placement->grads.bytes,
+                [ENG_FOR_SUMS] = placement->sums_bytes + placement->sums.bytes,
+                [ENG_FOR_BLOCKS] = placement->blocks_bytes,
+                [ENG_FOR_WINDOWS] = placement->windows_bytes,
+                [ENG_FOR_MOMENTS] = placement->moments_bytes,
+                [ENG_FOR_MASTERS] = placement->masters_bytes,
+            },
+    };
 }
 
-static void count_gpu(struct eng_need *need, const struct eng_placement *placement,
-                      const struct eng_extra *extra)
+size_t eng_need_total(const struct eng_need *need)
 {
-    if (!extra->on_device)
-        return;
-    if (!extra->resident) {
-        need->gpu[ENG_GPU_PARAMS] = extra->gpu_params;
-        need->gpu[ENG_GPU_GRADIENTS] = placement->grads.bytes;
-        return;
-    }
-    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++) {
-        if (extra->streamed && is_streamed(on_gpu[i].host))
-            continue;
-        need->gpu[on_gpu[i].gpu] = need->rows[on_gpu[i].host];
-        need->rows[on_gpu[i].host] = 0;
-    }
-    need->gpu[ENG_GPU_RECEIVED] = extra->gpu_received;
-    need->gpu[ENG_GPU_TILES] = extra->gpu_tiles;
-    need->gpu[ENG_GPU_TABLES] = extra->gpu_tables;
-}
-
-void eng_need_count(struct eng_need *need, const struct eng_placement *placement,
-                    const struct eng_extra *extra)
-{
-    const struct eng_file_needs *files = extra->files;
-    *need = (struct eng_need){.rows = {
-                                  [ENG_FOR_PARAMS] = placement->params_part,
-                                  [ENG_FOR_GATHERED] = placement->gather.bytes,
-                                  [ENG_FOR_GRADIENTS] = placement->grads.bytes,
-                                  [ENG_FOR_SUMS] = placement->sums_bytes + placement->sums.bytes,
-                                  [ENG_FOR_BLOCKS] = placement->blocks_bytes,
-                                  [ENG_FOR_WINDOWS] = placement->windows_bytes,
-                                  [ENG_FOR_MOMENTS] = placement->moments_bytes,
-                                  [ENG_FOR_MASTERS] = placement->masters_bytes,
-                                  [ENG_FOR_TILES] = files[ENG_FILE_STATE].memory,
-                                  [ENG_FOR_PARAM_STRIPS] = files[ENG_FILE_PARAMS].memory,
-                                  [ENG_FOR_SUM_STRIPS] = files[ENG_FILE_SUMS].memory,
-                                  [ENG_FOR_BOUNCE] = extra->bounce,
-                                  [ENG_FOR_TABLES] = extra->tables,
-                                  [ENG_FOR_TRANSPORT] = extra->transport,
-                                  [ENG_FOR_SAVING] = extra->saving,
-                              }};
-    memcpy(need->files, files, sizeof need->files);
-    count_gpu(need, placement, extra);
+    size_t total = 0;
     for (int i = 0; i < ENG_PURPOSES; i++)
-        need->total += need->rows[i];
+        total += need->rows[i];
+    return total;
 }
 
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error)

@@ -5,7 +5,6 @@
 #include "zero/core/exec_table.h"
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
-#include "zero/exec/gpu.h"
 #include "zero/store/host_visit.h"
 
 #include <limits.h>
@@ -100,6 +99,13 @@ static zero_result create_params(zero_ctx *z, struct base_error *error)
 static bool keeps_sum_slots(const zero_ctx *z)
 {
     return z->config.grads_nvme && z->config.stage > 0;
+}
+
+bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose)
+{
+    return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
+           (purpose == ENG_FOR_SUMS && !keeps_sum_slots(z)) ||
+           (purpose == ENG_FOR_GATHERED && z->config.params_nvme);
 }
 
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
@@ -202,8 +208,8 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            (eng_config_whole_sums(&z->config, z->config.stage)
                 ? (size_t)z->config.world * sizeof *z->publication.all_sums
                 : 0) +
-           eng_observers_tables(z) + eng_device_tables(z, placement) + eng_exchange_bytes(z) +
-           eng_metric_bytes(z, ENG_MAX_METRICS) + eng_evaluation_bytes(z);
+           eng_observers_tables(z) + eng_exchange_bytes(z) + eng_metric_bytes(z, ENG_MAX_METRICS) +
+           eng_evaluation_bytes(z);
 }
 
 /** Where the sums of each rank are among all of them. */

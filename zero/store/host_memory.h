@@ -5,6 +5,7 @@
 #define ZERO_STORE_HOST_MEMORY_H
 
 #include "zero/core/context.h"
+#include "zero/plan/plan.h"
 
 zero_result eng_memory_allocate(zero_ctx *z);
 void eng_memory_free(zero_ctx *z);
@@ -12,6 +13,8 @@ void eng_memory_free(zero_ctx *z);
  */
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
                          const struct eng_tier_needs *needs);
+/** Whether peers map what a row of the plan is for. */
+bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose);
 /** Where the placement has a working copy, from a granule of its section on. */
 void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule);
 /** Where the placement has field `field` (0: weights, 1 + k: moment k) of an element. */

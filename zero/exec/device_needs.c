@@ -1,6 +1,6 @@
-// What memory the devices of several ranks take to meet and to move bytes.
+// What memory a rank takes to compute on a device, by a plan: there, and of the host's.
 
-#include "zero/exec/device_parts.h"
+#include "zero/exec/device_tiles.h"
 
 size_t device_most_sections(const zero_ctx *z)
 {
@@ -8,18 +8,6 @@ size_t device_most_sections(const zero_ctx *z)
     for (size_t u = 0; u < z->layout.unit_count; u++)
         most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
     return most;
-}
-
-size_t device_peers_bytes(const zero_ctx *z, const struct eng_placement *placement)
-{
-    const struct device_state *state = NULL;
-    const size_t world = (size_t)z->config.world, most = device_most_sections(z);
-    if (!eng_config_moves(&z->config))
-        return 0;
-    return z->layout.section_count * sizeof *state->published +
-           (size_t)placement->gather.slot_count * sizeof *state->gathered +
-           most * (sizeof *state->scattered + world * sizeof *state->spans +
-                   sizeof *state->reduced + sizeof *state->parts);
 }
 
 static void keep_larger(struct gcomm_load *most, const struct gcomm_load *load)
@@ -51,7 +39,8 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
     keep_larger(most, &parameters);
 }
 
-size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *placement)
+/** By which the devices of several ranks meet and move bytes. */
+static size_t transport_bytes(const zero_ctx *z, const struct eng_placement *placement)
 {
     const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
     struct gcomm_load most = {
@@ -66,4 +55,53 @@ size_t eng_device_transport(const zero_ctx *z, const struct eng_placement *place
     for (size_t u = 0; u < z->layout.unit_count; u++)
         count_unit(z, placement, u, &most);
     return gcomm_memory(z->config.device_transport, z->config.world, &most);
+}
+
+static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement)
+{
+    const size_t slots = (size_t)placement->gather.slot_count + (size_t)placement->grads.slot_count;
+    return sizeof(struct eng_device) + DEVICE_VALUES_BYTES +
+           z->layout.section_count * sizeof(size_t) +
+           (2 * z->layout.unit_count + slots) * sizeof(void *);
+}
+
+/** Rows of the host that are on a GPU where state is there. */
+static const struct {
+    enum eng_purpose host;
+    enum eng_gpu_purpose gpu;
+} on_gpu[] = {
+    {ENG_FOR_PARAMS, ENG_GPU_PARAMS},       {ENG_FOR_GATHERED, ENG_GPU_GATHERED},
+    {ENG_FOR_GRADIENTS, ENG_GPU_GRADIENTS}, {ENG_FOR_SUMS, ENG_GPU_SUMS},
+    {ENG_FOR_BLOCKS, ENG_GPU_BLOCKS},       {ENG_FOR_MOMENTS, ENG_GPU_MOMENTS},
+    {ENG_FOR_MASTERS, ENG_GPU_MASTERS},
+};
+
+static void move_rows(const zero_ctx *z, struct eng_need *need)
+{
+    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++) {
+        const enum eng_purpose host = on_gpu[i].host;
+        // These only pass through a GPU that updates them.
+        if (z->config.streamed && (host == ENG_FOR_MOMENTS || host == ENG_FOR_MASTERS))
+            continue;
+        need->gpu[on_gpu[i].gpu] = need->rows[host];
+        need->rows[host] = 0;
+    }
+}
+
+zero_result eng_exec_needs(const zero_ctx *z, const struct eng_placement *placement,
+                           struct eng_need *need, struct base_error *error)
+{
+    if (!z->config.on_device)
+        return ZERO_OK;
+    need->rows[ENG_FOR_TABLES] += table_bytes(z, placement);
+    need->rows[ENG_FOR_TRANSPORT] += transport_bytes(z, placement);
+    if (!z->config.resident) {
+        for (size_t s = 0; s < z->layout.section_count; s++)
+            need->gpu[ENG_GPU_PARAMS] += device_section_bytes(&z->layout.sections[s]);
+        need->gpu[ENG_GPU_GRADIENTS] = placement->grads.bytes;
+        return ZERO_OK;
+    }
+    move_rows(z, need);
+    device_state_need(z, placement, need);
+    return device_tiles_need(z, placement, need, error);
 }
