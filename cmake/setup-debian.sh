@@ -8,7 +8,7 @@ set -eu
 
 packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburing-dev"
 packages="$packages libxxhash-dev libzstd-dev"
-packages="$packages ninja-build pkg-config"
+packages="$packages ninja-build patch pkg-config"
 test_packages="clang clang-format clang-tidy g++ libcmocka-dev libmpich-dev libopenmpi-dev mandoc"
 test_packages="$test_packages mpich openmpi-bin python3"
 

@@ -6,9 +6,11 @@
 set -eu
 cd "$1"
 status=0
-a="$(mktemp)" b="$(mktemp)"
-trap 'rm -f "$a" "$b"' EXIT
+here="$(mktemp -d)" a="$here/a" b="$here/b"
+trap 'rm -rf "$here"' EXIT
 trap 'exit 1' HUP INT TERM
+patch --silent --fuzz=0 --output="$here/sharded01.c" plain.c sharded01.patch
+patch --silent --fuzz=0 --output="$here/sharded.c" "$here/sharded01.c" sharded.patch
 
 code() { # code <file>: all comments are //, and no string has //
     ! grep -nE '/\*|\*/|"[^"]*//' "$1" >&2 || exit 1
@@ -17,7 +19,8 @@ code() { # code <file>: all comments are //, and no string has //
 
 # check <file> <limit>
 check() {
-    code "$1" >"$b"
+    code "$here/$1" >"$b"
+    clang-format --style=file:../../.clang-format --dry-run -Werror "$here/$1" || status=1
     added="$(diff "$a" "$b" | grep -c '^>')"
     echo "$1: $added lines added"
     [ "$added" -lt "$2" ] || { echo "that is not fewer than $2" && status=1; }
@@ -30,6 +33,6 @@ check sharded.c 45
 awk '/^```$/ { on = 0 } on && NF { print } /^```c$/ { on = 1 }' README.md >"$a"
 [ -s "$a" ] || { echo "README.md shows no code" && status=1; }
 while IFS= read -r line; do
-    grep -qxF -- "$line" sharded01.c sharded.c || { echo "in README.md only: $line" && status=1; }
+    grep -qxF -- "$line" "$here/sharded01.c" "$here/sharded.c" || { echo "in README.md only: $line" && status=1; }
 done <"$a"
 exit $status
