@@ -1,8 +1,7 @@
 /**
- * gpt2_pool.h: the threads one rank computes with.
+ * gpt2_pool.h: the threads one rank computes with (base/pool.h), and what each has multiplied.
  *
- * Work is cut into tasks whose number and shape depend on the model only; which thread runs a task
- * is chance, and must not matter.
+ * Work is cut into tasks whose number and shape depend on the model only.
  */
 #ifndef GPT2_POOL_H
 #define GPT2_POOL_H

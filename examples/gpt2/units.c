@@ -1,10 +1,10 @@
 #include "units.h"
 
-#include "bf16.h"
-#include "f16.h"
-#include "real.h"
+#include "base/kernels/kernels.h"
+#include "gpt2_pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ELEMENTS_A_TASK 65536
 
@@ -26,7 +26,7 @@ struct units {
     struct unit_entry *entry;
     // On the CPU at bf16 and f16: how to convert, and for a unit of each kind its copies in fp32.
     bool converts;
-    pool_part widen, round;
+    const struct eng_kernels *kernels;
     float *weights[UNIT_KINDS], *gradients[UNIT_KINDS];
     size_t bytes;
 };
@@ -107,52 +107,25 @@ static zero_result allocate_copies(struct units *units)
 }
 
 struct conversion {
+    const struct units *units;
     float *wide;
-    uint16_t *half;
-    const float *from_wide;
-    const uint16_t *from_half;
+    const uint16_t *from;
+    uint16_t *to;
 };
 
-INLINED void widen_all(void *arg, size_t first, size_t count, float (*widen)(uint16_t))
+static void widen(void *arg, size_t first, size_t count)
 {
     const struct conversion *c = arg;
-    float *restrict to = c->wide + first;
-    const uint16_t *from = c->from_half + first;
-    for (size_t i = 0; i < count; i++)
-        to[i] = widen(from[i]);
+    const struct eng_kernels *k = c->units->kernels;
+    (c->units->dtype == ZERO_F16 ? k->from_f16 : k->from_bf16)(count, c->from + first,
+                                                               c->wide + first);
 }
 
-INLINED void round_all(void *arg, size_t first, size_t count, uint16_t (*round_one)(float))
+static void narrow(void *arg, size_t first, size_t count)
 {
     const struct conversion *c = arg;
-    uint16_t *restrict to = c->half + first;
-    const float *from = c->from_wide + first;
-    for (size_t i = 0; i < count; i++)
-        to[i] = round_one(from[i]);
-}
-
-BEST_ISA
-static void widen_bf16(void *arg, size_t first, size_t count)
-{
-    widen_all(arg, first, count, bf16_widen);
-}
-
-BEST_ISA
-static void round_bf16(void *arg, size_t first, size_t count)
-{
-    round_all(arg, first, count, bf16_round);
-}
-
-BEST_ISA
-static void widen_f16(void *arg, size_t first, size_t count)
-{
-    widen_all(arg, first, count, f16_widen);
-}
-
-BEST_ISA
-static void round_f16(void *arg, size_t first, size_t count)
-{
-    round_all(arg, first, count, f16_round);
+    const struct eng_kernels *k = c->units->kernels;
+    (c->units->dtype == ZERO_F16 ? k->to_f16 : k->to_bf16)(count, c->wide + first, c->to + first);
 }
 
 zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dims, zero_dtype dtype,
@@ -166,8 +139,7 @@ zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dim
     *units = (struct units){.z = z, .dims = *dims, .dtype = dtype, .seed = seed, .pool = pool};
     units->stream = stream;
     units->converts = dtype != ZERO_F32 && !stream;
-    units->widen = dtype == ZERO_F16 ? widen_f16 : widen_bf16;
-    units->round = dtype == ZERO_F16 ? round_f16 : round_bf16;
+    units->kernels = eng_kernels_find("auto");
     zero_result result = ZERO_E_NOMEM;
     units->entry = calloc((size_t)unit_count(dims), sizeof *units->entry);
     if (!units->entry)
@@ -222,9 +194,8 @@ zero_result units_open(struct units *units, int unit, struct unit_weights *weigh
             continue;
         }
         float *copy = part_of(units->weights[kind_of(units, unit)], entry, i);
-        struct conversion c = {.wide = copy, .from_half = from};
-        pool_run_parts(units->pool, units->widen, &c, tensor_numel(&entry->tensor[i]),
-                       ELEMENTS_A_TASK);
+        struct conversion c = {.units = units, .wide = copy, .from = from};
+        pool_run_parts(units->pool, widen, &c, tensor_numel(&entry->tensor[i]), ELEMENTS_A_TASK);
         weights->tensor[i] = copy;
     }
     return ZERO_OK;
@@ -252,11 +223,10 @@ zero_result units_close_gradient(struct units *units, int unit)
 {
     const struct unit_entry *entry = &units->entry[unit];
     for (int i = 0; units->converts && i < unit_tensors(&units->dims, unit); i++) {
-        struct conversion c = {.half = zero_grad_ptr(units->z, entry->param[i], 0),
-                               .from_wide =
-                                   part_of(units->gradients[kind_of(units, unit)], entry, i)};
-        pool_run_parts(units->pool, units->round, &c, tensor_numel(&entry->tensor[i]),
-                       ELEMENTS_A_TASK);
+        struct conversion c = {.units = units,
+                               .wide = part_of(units->gradients[kind_of(units, unit)], entry, i),
+                               .to = zero_grad_ptr(units->z, entry->param[i], 0)};
+        pool_run_parts(units->pool, narrow, &c, tensor_numel(&entry->tensor[i]), ELEMENTS_A_TASK);
     }
     return zero_grad_done(units->z, unit, units->stream);
 }

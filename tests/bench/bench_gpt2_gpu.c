@@ -2,7 +2,7 @@
 // backward, by itself, over a step of gpt2's trainer. bench_gpt2_gpu [OPTIONS]: of gpt2, beside
 // those of GPT-2 124M with 16 sequences. Without a GPU that is a skip.
 #include "base/arena.h"
-#include "bf16.h"
+#include "base/bfloat16.h"
 #include "gpu_layers.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/gpu_trainer.h"
@@ -29,7 +29,7 @@ static void *make_values(const struct work *work, size_t count)
     uint32_t chance = 1;
     for (size_t i = 0; i < count; i++) {
         chance = chance * 1664525 + 1013904223;
-        values[i] = bf16_round((float)(chance >> 8) / (1 << 23) - 1);
+        values[i] = base_bf16_from_f32((float)(chance >> 8) / (1 << 23) - 1);
     }
     void *there = gpu_alloc(work->layers.gpu, count * sizeof *values);
     gpu_copy(work->layers.gpu, there, values, count * sizeof *values);

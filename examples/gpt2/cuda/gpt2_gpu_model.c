@@ -1,5 +1,5 @@
 // GPT-2 on a GPU: gpt2_gpu_model.c's walk over the layers, with work that is queued.
-#include "bf16.h"
+#include "base/bfloat16.h"
 #include "compute.h"
 #include "gpu_layers.h"
 
@@ -534,7 +534,7 @@ static void widen(float *values, int count)
     for (int i = count - 1; i >= 0; i--) {
         uint16_t half;
         memcpy(&half, (const char *)values + (size_t)i * sizeof half, sizeof half);
-        values[i] = bf16_widen(half);
+        values[i] = base_f32_from_bf16(half);
     }
 }
 

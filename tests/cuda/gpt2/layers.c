@@ -1,9 +1,8 @@
 // Every layer of gpt2 on a GPU, forward and backward, element by element against its definition in
 // double precision (examples/gpt2/layers.h), and bit by bit against itself: with the driver and the
 // cuBLAS that stand in for NVIDIA's, where no two of RUNS runs go alike (on_host.cpp), or on a GPU.
+#include "base/bfloat16.h"
 #include "gpu_layers.h"
-
-#include "bf16.h"
 #include "linear.h"
 #include "tests/cuda/driver.h"
 #include "tests/cuda/leftovers.h"
@@ -34,7 +33,8 @@ static double *room(size_t count)
 
 static double rounded(double x)
 {
-    return layers.dtype == GPU_F32 ? (double)(float)x : (double)bf16_widen(bf16_round((float)x));
+    return layers.dtype == GPU_F32 ? (double)(float)x
+                                   : (double)base_f32_from_bf16(base_bf16_from_f32((float)x));
 }
 
 // Numbers the GPU's type has, of either sign, up to `most`.
@@ -70,7 +70,7 @@ static void *send(const double *x, size_t count)
     char *bytes = malloc(count * size);
     for (size_t i = 0; i < count; i++) {
         const float wide = (float)x[i];
-        const uint16_t half = bf16_round(wide);
+        const uint16_t half = base_bf16_from_f32(wide);
         memcpy(bytes + i * size, layers.dtype == GPU_F32 ? (const void *)&wide : &half, size);
     }
     void *there = send_bytes(bytes, count * size);
@@ -107,7 +107,7 @@ static void expect(const char *what, const void *there, enum gpu_dtype dtype, co
         uint16_t half;
         memcpy(&wide, bytes + i * 4 * (dtype == GPU_F32), sizeof wide);
         memcpy(&half, bytes + i * 2, sizeof half);
-        const double got = dtype == GPU_F32 ? (double)wide : (double)bf16_widen(half);
+        const double got = dtype == GPU_F32 ? (double)wide : (double)base_f32_from_bf16(half);
         const double bound = error * unit * (fabs(wanted[i]) + size);
         if (!(fabs(got - wanted[i]) <= bound))
             fail_msg("%s (%s): element %zu is %.9g, not %.9g: %.1f of its bound", what,
