@@ -5,7 +5,11 @@
  * An engine is given transfers, each with a number of the queue's, and gives back numbers and
  * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
  * queue's work (offload/io/io.c), so an engine is small. A new one is one file in offload/io/ that
- * begins as io_skeleton.c does, and one line in the list of io_engines.c.
+ * begins as a copy of io_sync.c, and one line in the list of io_engines.c.
+ *
+ * The queue sees to it that no more than `depth` transfers are under way, that no number is used
+ * twice at a time, that memory lies in one range, and that no transfer crosses a multiple of
+ * 64 MiB.
  */
 #ifndef OFFLOAD_IO_IO_ENGINE_H
 #define OFFLOAD_IO_IO_ENGINE_H
@@ -46,7 +50,8 @@ struct off_io_engine {
 
     /** What it takes for `depth` transfers under way. Pure. */
     struct off_io_memory (*memory)(unsigned depth);
-    /** Errors as off_io_create() has them; *state is NULL then. */
+    /** Allocates everything. Errors as off_io_create() has them; *state is NULL then.
+     * ZERO_E_UNSUPPORTED, ZERO_E_LIMIT: the message names the setting to change. */
     zero_result (*create)(void **state, const struct off_io_engine_config *config,
                           struct base_error *error);
     /** Prepares for a file; its number is the next one from 0. */

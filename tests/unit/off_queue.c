@@ -1,5 +1,5 @@
-// offload/io/io.c against an engine of the test's: how many transfers are under way, which, and what
-// becomes of requests when the engine breaks.
+// offload/io/io.c against an engine of the test's: how many transfers are under way, which, and
+// what becomes of requests when the engine breaks.
 #include "base/arena.h"
 #include "offload/io/io.h"
 #include "offload/io/io_engine.h"
@@ -351,26 +351,6 @@ static void a_broken_engine_fails_everything(void **state)
     }
 }
 
-// Where a new engine begins compiles, and refuses as it says.
-static void the_skeleton_moves_nothing(void **state)
-{
-    (void)state;
-    extern const struct off_io_engine off_io_engine_skeleton;
-    const struct off_range range = {.memory = pages.memory, .bytes = pages.bytes};
-    const struct off_io_config config = {
-        .engine = &off_io_engine_skeleton, .ranges = &range, .range_count = 1};
-    struct off_request *done, request = {.memory = pages.memory, .bytes = UNIT, .what = "it"};
-    struct off_io *queue;
-    assert_null(off_io_engine_find("skeleton"));
-    assert_int_equal(off_io_create(&queue, &config, NULL), ZERO_OK);
-    assert_int_equal(off_io_add_file(queue, 17, UNIT, "memory", &request.file, NULL), ZERO_OK);
-    assert_int_equal(off_io_submit(queue, &request, NULL), ZERO_OK);
-    assert_int_equal(off_io_commit(queue, NULL), ZERO_E_IO);
-    assert_int_equal(off_io_wait(queue, 0, &done), ZERO_OK);
-    assert_string_equal(done->error.message, "the skeleton moves nothing");
-    off_io_destroy(queue);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,7 +359,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_put_off_comes_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_never_begins_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_broken_engine_fails_everything, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_skeleton_moves_nothing, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("off_queue", tests, NULL, NULL);
 }
