@@ -23,6 +23,25 @@ void ckpt_hex(const uint8_t *bytes, size_t count, char *digits)
     digits[2 * count] = '\0';
 }
 
+static int digit_value(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; good && i < count; i++) {
+        const int high = digit_value(digits[2 * i]);
+        const int low = high < 0 ? -1 : digit_value(digits[2 * i + 1]);
+        good = low >= 0;
+        bytes[i] = (uint8_t)(16 * (high & 15) + (low & 15));
+    }
+    return good;
+}
+
 void ckpt_last_line(const char *text, size_t length, char line[CKPT_LAST_LINE + 1])
 {
     uint8_t bytes[16];
@@ -30,6 +49,22 @@ void ckpt_last_line(const char *text, size_t length, char line[CKPT_LAST_LINE + 
     base_hash128_bytes(base_hash128(text, length, 0), bytes);
     ckpt_hex(bytes, sizeof bytes, digits);
     snprintf(line, CKPT_LAST_LINE + 1, "\"xxh3_128\": \"%s\"}\n", digits);
+}
+
+zero_result ckpt_check_last_line(const char *text, size_t length, const char *path,
+                                 struct base_error *error)
+{
+    char line[CKPT_LAST_LINE + 1];
+    if (length < CKPT_LAST_LINE || length > CKPT_MAX_MANIFEST)
+        return zero_fail(error, ZERO_E_CORRUPT, "'%s' has %zu bytes, not %d .. %" PRIu64, path,
+                         length, CKPT_LAST_LINE, CKPT_MAX_MANIFEST);
+    const size_t before = length - CKPT_LAST_LINE;
+    ckpt_last_line(text, before, line);
+    if (memcmp(text + before, line, CKPT_LAST_LINE) != 0)
+        return zero_fail(error, ZERO_E_CORRUPT,
+                         "'%s': its checksum at offset %zu is not that of the bytes before", path,
+                         before);
+    return ZERO_OK;
 }
 
 void ckpt_shard_name(uint32_t rank, char name[CKPT_SHARD_NAME])

@@ -112,33 +112,12 @@ static enum ckpt_dtype dtype(struct parser *parser, const json_t *value, const c
     return (enum ckpt_dtype)choice(parser, value, member, ckpt_dtype_names, CKPT_OTHER);
 }
 
-static int digit_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
-}
-
-/** Reads `count` bytes of 2 * count hexadecimal digits in lower case; false: one of them is none.
- */
-static bool unhex(const char *digits, uint8_t *bytes, size_t count)
-{
-    bool good = true;
-    for (size_t i = 0; good && i < count; i++) {
-        const int high = digit_value(digits[2 * i]);
-        const int low = high < 0 ? -1 : digit_value(digits[2 * i + 1]);
-        good = low >= 0;
-        bytes[i] = (uint8_t)(16 * (high & 15) + (low & 15));
-    }
-    return good;
-}
-
 // Exactly 2 * count hexadecimal digits.
 static void digits(struct parser *parser, const json_t *object, const char *member, uint8_t *bytes,
                    size_t count)
 {
     const char *given = word(parser, json_object_get(object, member), member);
-    if (strlen(given) != 2 * count || !unhex(given, bytes, count))
+    if (strlen(given) != 2 * count || !ckpt_unhex(given, bytes, count))
         complain(parser, member, "has not %zu hexadecimal digits", 2 * count);
 }
 
@@ -398,23 +377,6 @@ static void parse_root(struct parser *parser, struct ckpt_manifest *manifest, co
         manifest->run = ckpt_derive_run(manifest);
 }
 
-// The last line must be what it is for the bytes before.
-static void check_sum(struct parser *parser, const char *text, size_t length)
-{
-    char line[CKPT_LAST_LINE + 1];
-    if (length < CKPT_LAST_LINE || length > CKPT_MAX_MANIFEST) {
-        zero_fail(&parser->error, ZERO_E_CORRUPT, "'%s' has %zu bytes, not %d .. %" PRIu64,
-                  parser->path, length, CKPT_LAST_LINE, CKPT_MAX_MANIFEST);
-        return;
-    }
-    const char *last = text + length - CKPT_LAST_LINE;
-    ckpt_last_line(text, length - CKPT_LAST_LINE, line);
-    if (memcmp(last, line, CKPT_LAST_LINE) != 0)
-        zero_fail(&parser->error, ZERO_E_CORRUPT,
-                  "'%s': its checksum at offset %zu is not that of the bytes before", parser->path,
-                  length - CKPT_LAST_LINE);
-}
-
 static void parse_text(struct parser *parser, struct ckpt_manifest *manifest, const char *text,
                        size_t length)
 {
@@ -436,8 +398,7 @@ zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text
 {
     *manifest = (struct ckpt_manifest){0};
     struct parser parser = {.path = path};
-    check_sum(&parser, text, length);
-    if (!parser.error.result)
+    if (ckpt_check_last_line(text, length, path, &parser.error) == ZERO_OK)
         parse_text(&parser, manifest, text, length);
     const struct ckpt_error_context blame = {path, ZERO_E_CORRUPT};
     if (!parser.error.result)
@@ -446,84 +407,4 @@ zero_result ckpt_manifest_parse(struct ckpt_manifest *manifest, const char *text
         return ZERO_OK;
     ckpt_manifest_free(manifest);
     return zero_fail(error, parser.error.result, "%s", parser.error.message);
-}
-
-/* ------------------------------------------------------------------ the head alone */
-
-// What of a text is still to be read.
-struct rest {
-    const char *at, *end;
-};
-
-// Goes on behind `begin`; false: something else is there.
-static bool skip(struct rest *rest, const char *begin)
-{
-    const size_t length = strlen(begin);
-    if ((size_t)(rest->end - rest->at) < length || memcmp(rest->at, begin, length) != 0)
-        return false;
-    rest->at += length;
-    return true;
-}
-
-// Goes on behind the line that begins so.
-static bool skip_line(struct rest *rest, const char *begin)
-{
-    if (!skip(rest, begin))
-        return false;
-    const char *end = memchr(rest->at, '\n', (size_t)(rest->end - rest->at));
-    rest->at = end ? end + 1 : rest->end;
-    return end;
-}
-
-// Reads a line with a number, and goes on behind it.
-static bool number_line(struct rest *rest, const char *begin, uint64_t *value)
-{
-    if (!skip(rest, begin))
-        return false;
-    const char *const first = rest->at;
-    *value = 0;
-    for (; rest->at < rest->end && *rest->at >= '0' && *rest->at <= '9'; rest->at++)
-        if (*value <= CKPT_MAX_NUMBER)
-            *value = 10 * *value + (uint64_t)(*rest->at - '0');
-    const bool plain = rest->at - first == 1 || (rest->at > first && *first != '0');
-    return plain && *value <= CKPT_MAX_NUMBER && skip(rest, ",\n");
-}
-
-// Reads the line of the run, which follows that of the step.
-static bool run_line(struct rest *rest, struct ckpt_run_id *run)
-{
-    if (!skip(rest, "\"run\": \"") || rest->end - rest->at < 32 ||
-        !unhex(rest->at, run->bytes, sizeof run->bytes))
-        return false;
-    rest->at += 32;
-    return skip(rest, "\",\n");
-}
-
-// In these lines no string can look like a line: a line feed in a string is written as \n.
-static bool read_head(struct ckpt_manifest_head *head, const char *text, size_t length)
-{
-    struct rest rest = {text, text + length};
-    uint64_t format;
-    return skip(&rest, "{\n") && number_line(&rest, "\"format\": ", &format) &&
-           format == CKPT_FORMAT && skip_line(&rest, "\"library\": ") &&
-           skip_line(&rest, "\"created\": ") && skip_line(&rest, "\"id\": ") &&
-           skip_line(&rest, "\"job\": ") && number_line(&rest, "\"sequence\": ", &head->sequence) &&
-           head->sequence > 0 && number_line(&rest, "\"step\": ", &head->step) &&
-           run_line(&rest, &head->run);
-}
-
-zero_result ckpt_manifest_parse_head(struct ckpt_manifest_head *head, const char *text,
-                                     size_t length, const char *path, struct base_error *error)
-{
-    struct parser parser = {.path = path};
-    check_sum(&parser, text, length);
-    if (parser.error.result)
-        return zero_fail(error, parser.error.result, "%s", parser.error.message);
-    if (read_head(head, text, length))
-        return ZERO_OK;
-    struct ckpt_manifest manifest;
-    const zero_result result = ckpt_manifest_parse(&manifest, text, length, path, error);
-    *head = (struct ckpt_manifest_head){manifest.state.step, manifest.sequence, manifest.run};
-    ckpt_manifest_free(&manifest);
-    return result;
 }

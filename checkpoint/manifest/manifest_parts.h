@@ -16,6 +16,14 @@ void ckpt_last_line(const char *text, size_t length, char line[CKPT_LAST_LINE + 
 /** Bytes as twice as many hexadecimal digits in lower case, and a final zero. */
 void ckpt_hex(const uint8_t *bytes, size_t count, char *digits);
 
+/** Reads `count` bytes of 2 * count hexadecimal digits in lower case; false: one of them is none.
+ */
+bool ckpt_unhex(const char *digits, uint8_t *bytes, size_t count);
+
+/** Checks the last line against the bytes before it. ZERO_E_CORRUPT: it differs. */
+zero_result ckpt_check_last_line(const char *text, size_t length, const char *path,
+                                 struct base_error *error);
+
 /** The run of a manifest that does not tell it: a hash of its job's name, seed, and tensors' names
  * and shapes. */
 struct ckpt_run_id ckpt_derive_run(const struct ckpt_manifest *manifest);
