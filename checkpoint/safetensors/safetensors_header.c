@@ -426,3 +426,20 @@ out:
     json_decref(root);
     return result;
 }
+
+zero_result ckpt_tensor_failed(struct base_error *error, const struct ckpt_tensor *tensor,
+                               const struct base_error *cause)
+{
+    return zero_fail(error, cause->result, "tensor '%.80s': %s", tensor->name, cause->message);
+}
+
+zero_result ckpt_tensor_check_range(const struct ckpt_tensor *tensor, uint64_t first,
+                                    uint64_t count, const char *path, struct base_error *error)
+{
+    if (first <= tensor->count && count <= tensor->count - first)
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID,
+                     "'%s': tensor '%.80s': %" PRIu64 " elements from %" PRIu64
+                     " on leave its %" PRIu64,
+                     path, tensor->name, count, first, tensor->count);
+}

@@ -52,6 +52,14 @@ void ckpt_header_sort(struct ckpt_tensor **by_name, size_t count);
 const struct ckpt_tensor *ckpt_header_search(struct ckpt_tensor *const *by_name, size_t count,
                                              const char *name);
 
+/** Fails with a message that names the tensor, from one that names file and offset. *Local.* */
+zero_result ckpt_tensor_failed(struct base_error *error, const struct ckpt_tensor *tensor,
+                               const struct base_error *cause);
+
+/** ZERO_E_INVALID: elements first .. first+count-1 leave the tensor. *Local.* */
+zero_result ckpt_tensor_check_range(const struct ckpt_tensor *tensor, uint64_t first,
+                                    uint64_t count, const char *path, struct base_error *error);
+
 /** Bytes of one element; 0 for CKPT_OTHER. *Local.* */
 size_t ckpt_dtype_size(enum ckpt_dtype dtype);
 
