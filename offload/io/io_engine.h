@@ -4,7 +4,7 @@
  *
  * An engine is given transfers, each with a number of the queue's, and gives back numbers and
  * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
- * queue's work (offload/io/io.c), so an engine is small. A new one is one file in offload/io/ that
+ * queue's work (io_requests.c), so an engine is small. A new one is one file in offload/io/ that
  * begins as a copy of io_sync.c, and one line in the list of io_engines.c.
  *
  * The queue sees to it that no more than `depth` transfers are under way, that no number is used
