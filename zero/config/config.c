@@ -4,8 +4,6 @@
 #include "zero/config/config_key.h"
 #include "zero/model/versioned.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +31,6 @@ struct resolution {
     int64_t values[ENG_CONFIG_KEYS];
     struct base_error *error;
 };
-
-// How a value that was given is shown in messages: one line, whatever it holds.
-static void show_given(char given[ENG_VALUE_BYTES], const char *name, const char *text)
-{
-    snprintf(given, ENG_VALUE_BYTES, "%s=%.60s", name, text);
-    for (char *byte = given; *byte; byte++)
-        if (*byte < ' ' || *byte > '~')
-            *byte = '?';
-}
 
 // A text that is taken as it is.
 static zero_result set_text(struct resolution *resolution, int index, const char *text,
@@ -119,7 +108,7 @@ static zero_result read_environment(struct resolution *resolution)
         const char *text = getenv(name);
         if (!text)
             continue;
-        show_given(given, name, text);
+        eng_key_show_given(given, name, text);
         const zero_result result =
             set_from_text(resolution, i, text, ENG_SOURCE_ENVIRONMENT, given);
         if (result)
@@ -166,7 +155,7 @@ static zero_result read_option(struct resolution *resolution, const char *line, 
     text[text_length] = '\0';
     char option[40];
     snprintf(option, sizeof option, "-o %s", eng_keys[index].name);
-    show_given(given, option, text);
+    eng_key_show_given(given, option, text);
     return set_from_text(resolution, index, text, ENG_SOURCE_OPTION, given);
 }
 
@@ -182,143 +171,6 @@ static zero_result read_options(struct resolution *resolution)
         line += *line == '\n';
     }
     return ZERO_OK;
-}
-
-// A number that zero-run passes; *value keeps its default if the variable isn't set.
-static zero_result read_number(const char *name, int min, int max, int *value,
-                               struct base_error *error)
-{
-    const char *text = getenv(name);
-    if (!text)
-        return ZERO_OK;
-    const struct eng_key key = {
-        .name = name, .kind = ENG_KEY_INT32, .min = min, .max = max, .doc = "set by zero-run"};
-    char given[ENG_VALUE_BYTES];
-    show_given(given, name, text);
-    int64_t number;
-    const zero_result result = eng_key_parse(&key, text, given, &number, error);
-    if (!result)
-        *value = (int)number;
-    return result;
-}
-
-static zero_result read_descriptor(const char *name, int *fd, struct base_error *error)
-{
-    *fd = -1;
-    const zero_result result = read_number(name, 3, 1 << 20, fd, error);
-    if (!result && *fd >= 0 && fcntl(*fd, F_GETFD) < 0)
-        return zero_fail_errno(error, ZERO_E_INVALID, errno, "%s=%d is no open descriptor", name,
-                               *fd);
-    return result;
-}
-
-static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
-{
-    int plan = 0, probe = 0, world = config->world, here = 0;
-    zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
-    if (!result)
-        result = read_number("ZERO_PLAN_PROBE", 0, 1, &probe, error);
-    if (!result)
-        result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
-    if (!result)
-        result = read_number("ZERO_PLAN_LOCAL_WORLD", 1, world, &here, error);
-    if (!result)
-        result = read_descriptor("ZERO_PLAN_FD", &config->plan_fd, error);
-    if (!result)
-        result = read_descriptor("ZERO_METRICS_FD", &config->metrics_fd, error);
-    if (result)
-        return result;
-    config->plan = plan == 1;
-    config->probe = plan == 1 && probe == 1;
-    if (config->plan) {
-        config->rank = 0;
-        config->world = world;
-        config->local_world = here;
-        config->local_rank = -1;
-    }
-    if (config->plan || config->rank != 0)
-        config->metrics_fd = -1;
-    return ZERO_OK;
-}
-
-static zero_result place_from_struct(struct eng_config *config, const zero_config *user,
-                                     struct base_error *error)
-{
-    if (user->world > BOOT_WORLD_MAX || user->rank < 0 || user->rank >= user->world)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "zero_config.rank = %d, .world = %d: a world has 1 to %d ranks, the "
-                         "first is 0",
-                         user->rank, user->world, BOOT_WORLD_MAX);
-    config->rank = user->rank;
-    config->world = user->world;
-    config->local_rank = -1;
-    snprintf(config->launcher, sizeof config->launcher, "zero_config");
-    boot_job(config->job, environ);
-    eng_config_ask_launcher(config);
-    return ZERO_OK;
-}
-
-// Ranks of several hosts of which it is not known how many are here can meet at an address only.
-static zero_result check_address(const struct boot_place *place, struct base_error *error)
-{
-    struct boot_master master;
-    struct base_error why = {.result = ZERO_OK};
-    if (!boot_place_is_apart(place) || place->local_world ||
-        boot_find_master(&master, environ, &why) == ZERO_OK)
-        return ZERO_OK;
-    return zero_fail(error, why.result, "%s: the ranks are on %d hosts, but %s", place->source,
-                     place->hosts, why.message);
-}
-
-static zero_result place_from_launcher(struct eng_config *config, const zero_config *user,
-                                       struct base_error *error)
-{
-    if (user->rank || user->team)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "zero_config.%s is set, but .world is 0: give rank and world",
-                         user->rank ? "rank" : "team");
-    struct boot_place place;
-    zero_result result = boot_discover(&place, environ, error);
-    if (!result)
-        result = check_address(&place, error);
-    if (result)
-        return result;
-    if (place.world > BOOT_WORLD_MAX)
-        return zero_fail(error, ZERO_E_INVALID, "%s: a world has at most %d ranks", place.source,
-                         BOOT_WORLD_MAX);
-    config->rank = place.rank;
-    config->world = place.world;
-    config->local_world = place.local_world;
-    config->local_rank = place.local_rank;
-    memcpy(config->launcher, place.launcher, sizeof config->launcher);
-    memcpy(config->job, place.job, sizeof config->job);
-    return ZERO_OK;
-}
-
-// What zero-run says of the starts before. A world that the program has made up has no first one.
-static zero_result read_history(struct eng_config *config, struct base_error *error)
-{
-    config->first_world = config->world;
-    zero_result result = read_number("ZERO_RESTARTS", 0, INT32_MAX, &config->restarts, error);
-    if (!result && !config->plan && !strcmp(config->launcher, "zero-run"))
-        result = read_number("ZERO_FIRST_WORLD", 1, BOOT_WORLD_MAX, &config->first_world, error);
-    return result;
-}
-
-static zero_result find_place(struct eng_config *config, const zero_config *user,
-                              struct base_error *error)
-{
-    const char *name = user->name ? user->name : ENG_CONTEXT_NAME;
-    if (!*name || strlen(name) >= sizeof config->name)
-        return zero_fail(error, ZERO_E_INVALID, "zero_config.name has %zu bytes: 1 to %zu fit",
-                         strlen(name), sizeof config->name - 1);
-    strcpy(config->name, name);
-    config->team = user->team;
-    zero_result result = user->world ? place_from_struct(config, user, error)
-                                     : place_from_launcher(config, user, error);
-    if (!result)
-        result = read_plan_mode(config, error);
-    return result ? result : read_history(config, error);
 }
 
 bool eng_config_on_several_hosts(const struct eng_config *config)
@@ -493,7 +345,7 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = zero_fail(error, ZERO_E_INVALID, "zero_config.reserved is %u: it must be 0",
                            known.reserved);
     if (!result)
-        result = find_place(config, &known, error);
+        result = eng_config_find_place(config, &known, error);
 
     struct resolution resolution = {.config = config, .error = error};
     for (int i = 0; i < ENG_CONFIG_KEYS; i++)

@@ -160,6 +160,11 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
 zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error);
 
+/** Finds rank, world and job, in the struct or from the launcher, and what zero-run passes beside
+ * them. ZERO_E_INVALID. *Local.* */
+zero_result eng_config_find_place(struct eng_config *config, const zero_config *user,
+                                  struct base_error *error);
+
 /** Asks the launcher how many ranks are on this host, where the program gives rank and world. The
  * answer counts if the launcher counts the same ranks, or has started none elsewhere. *Local.* */
 void eng_config_ask_launcher(struct eng_config *config);

@@ -332,3 +332,11 @@ void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t s
     else
         snprintf(text, size, "%" PRId64, value);
 }
+
+void eng_key_show_given(char given[ENG_VALUE_BYTES], const char *name, const char *text)
+{
+    snprintf(given, ENG_VALUE_BYTES, "%s=%.60s", name, text);
+    for (char *byte = given; *byte; byte++)
+        if (*byte < ' ' || *byte > '~')
+            *byte = '?';
+}

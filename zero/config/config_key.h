@@ -75,6 +75,9 @@ zero_result eng_key_parse(const struct eng_key *key, const char *text, const cha
 zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *user, int64_t *value,
                                 bool *set, struct base_error *error);
 
+/** How a value that was given is shown in messages: one line, whatever it holds. */
+void eng_key_show_given(char given[ENG_VALUE_BYTES], const char *name, const char *text);
+
 /** Writes an effective value as -o would take it. */
 void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t size);
 
