@@ -1,189 +1,22 @@
 // Who never arrived where, from the flight recorders.
 
-#include "tools/zero-run/segment_view.h"
+#include "tools/zero-run/blame_inquiry.h"
 
 #include "base/arena.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { LINE_BYTES = 512, MOST_COMMS = 64, MOST_MESSAGES = 2, MOST_OWN = 2 };
-
-/** Where a rank is in a communicator. Records by their number in the rank's area, 0: none. */
-struct place {
-    bool member;
-    uint64_t begun;   /**< ordered operations so far */
-    uint64_t newest;  /**< record of the newest of them */
-    uint64_t open;    /**< record of the oldest one that is under way, */
-    uint64_t open_at; /**< and its sequence */
-    uint64_t message; /**< record of the oldest message under way */
-};
-
-struct comm {
-    char name[sizeof((struct control_record *)0)->comm];
-    uint32_t ranks, first;
-    struct place *places; /**< of every rank of the job */
-};
-
-/** What has been found out so far, and where it goes. */
-struct inquiry {
-    const struct control_segment *segment;
-    int world;
-    uint64_t now_ns;
-    struct comm comms[MOST_COMMS];
-    int count;
-    run_line_fn line;
-    void *user;
-};
-
-/* ------------------------------------------------------------------ reading */
-
-/** The communicator of a record; NULL if there are too many, or no memory. */
-static struct comm *find_comm(struct inquiry *inquiry, const struct control_record *record)
-{
-    for (int i = 0; i < inquiry->count; i++) {
-        struct comm *comm = &inquiry->comms[i];
-        if (comm->ranks == record->ranks && comm->first == record->first &&
-            !strcmp(comm->name, record->comm))
-            return comm;
-    }
-    if (inquiry->count == MOST_COMMS)
-        return NULL;
-    struct comm *comm = &inquiry->comms[inquiry->count];
-    comm->places = base_calloc((size_t)inquiry->world, sizeof *comm->places);
-    if (!comm->places)
-        return NULL;
-    memcpy(comm->name, record->comm, sizeof comm->name);
-    comm->ranks = record->ranks;
-    comm->first = record->first;
-    // Of a group it is not known who is in it before they have done something there.
-    for (int rank = 0; rank < inquiry->world && comm->ranks == (uint32_t)inquiry->world; rank++)
-        comm->places[rank].member = true;
-    inquiry->count++;
-    return comm;
-}
-
-static void note(struct inquiry *inquiry, int rank, const struct control_record *record)
-{
-    struct comm *comm = find_comm(inquiry, record);
-    if (!comm)
-        return;
-    struct place *place = &comm->places[rank];
-    const bool open = record->end_ns == 0;
-    place->member = true;
-    if (record->peer != CONTROL_NO_PEER) {
-        if (open && !place->message)
-            place->message = record->number;
-        return;
-    }
-    // A program may close a communicator and open another one of the same name.
-    if (record->sequence < place->begun)
-        *place = (struct place){.member = true};
-    place->begun = record->sequence + 1;
-    place->newest = record->number;
-    if (open && !place->open) {
-        place->open = record->number;
-        place->open_at = record->sequence;
-    }
-}
-
-static void read_recorders(struct inquiry *inquiry)
-{
-    for (int rank = 0; rank < inquiry->world; rank++) {
-        const struct control_rank *area = &inquiry->segment->ranks[rank];
-        const uint64_t newest = control_newest(area);
-        struct control_record record;
-        for (uint64_t n = newest > CONTROL_RECORDS ? newest - CONTROL_RECORDS + 1 : 1; n <= newest;
-             n++)
-            if (control_read(area, n, &record) && record.what == CONTROL_OPERATION)
-                note(inquiry, rank, &record);
-    }
-}
-
-/* ------------------------------------------------------------------ words */
-
-/** The ranks for which `chosen` is set, as "rank 3" or "ranks 0-2,5". */
-static void add_ranks(struct base_text *text, const bool *chosen, int world)
-{
-    int count = 0;
-    for (int rank = 0; rank < world; rank++)
-        count += chosen[rank];
-    base_text_add(text, "rank%s", count == 1 ? "" : "s");
-    const char *separator = " ";
-    for (int rank = 0; rank < world; rank++) {
-        if (!chosen[rank])
-            continue;
-        int last = rank;
-        while (last + 1 < world && chosen[last + 1])
-            last++;
-        base_text_add(text, "%s%d", separator, rank);
-        if (last > rank)
-            base_text_add(text, "%c%d", last > rank + 1 ? '-' : ',', last);
-        rank = last;
-        separator = ",";
-    }
-}
-
-static void add_duration(struct base_text *text, uint64_t ns)
-{
-    if (ns < UINT64_C(10000000))
-        base_text_add(text, "%.1f ms", (double)ns * 1e-6);
-    else if (ns < UINT64_C(10000000000))
-        base_text_add(text, "%.0f ms", (double)ns * 1e-6);
-    else
-        base_text_add(text, "%.1f s", (double)ns * 1e-9);
-}
-
-static uint64_t since(const struct inquiry *inquiry, uint64_t then_ns)
-{
-    return inquiry->now_ns > then_ns ? inquiry->now_ns - then_ns : 0;
-}
-
-/** ", unit 17 (h.4)" */
-static void add_unit(struct base_text *text, const struct control_record *record)
-{
-    if (record->unit != CONTROL_NO_UNIT)
-        base_text_add(text, ", unit %" PRIu32, record->unit);
-    if (*record->name)
-        base_text_add(text, " (%s)", record->name);
-}
-
-/** ", in context "main"", where there are several; a group has fewer ranks than the job. */
-static void add_comm(struct base_text *text, const struct inquiry *inquiry, const char *name,
-                     uint32_t ranks)
-{
-    if (inquiry->count > 1)
-        base_text_add(text, ", in %s \"%s\"",
-                      ranks == (uint32_t)inquiry->world ? "context" : "group", name);
-}
-
-/** "reduce-scatter #1233, unit 16 (h.3)" */
-static void add_operation(struct base_text *text, const struct inquiry *inquiry,
-                          const struct control_record *record)
-{
-    if (record->peer == CONTROL_NO_PEER)
-        base_text_add(text, "%s #%" PRIu64, record->kind, record->sequence);
-    else
-        base_text_add(text, "%s %s rank %u", record->kind,
-                      !strcmp(record->kind, "send") ? "to" : "from", record->peer);
-    add_unit(text, record);
-    add_comm(text, inquiry, record->comm, record->ranks);
-}
-
-static bool read_record(const struct inquiry *inquiry, int rank, uint64_t number,
-                        struct control_record *record)
-{
-    return number && control_read(&inquiry->segment->ranks[rank], number, record);
-}
+enum { LINE_BYTES = 512, MOST_MESSAGES = 2, MOST_OWN = 2 };
 
 /* ------------------------------------------------------------------ the rank that failed */
 
 /** The oldest record of a rank that is under way, else the newest one; 0: it has none. */
-static uint64_t last_record(const struct inquiry *inquiry, int rank, bool *open)
+static uint64_t last_record(const struct blame_inquiry *inquiry, int rank, bool *open)
 {
     uint64_t oldest = 0, newest = 0;
     for (int i = 0; i < inquiry->count; i++) {
-        const struct place *place = &inquiry->comms[i].places[rank];
+        const struct blame_place *place = &inquiry->comms[i].places[rank];
         const uint64_t candidates[] = {place->open, place->message};
         for (int k = 0; k < 2; k++)
             if (candidates[k] && (!oldest || candidates[k] < oldest))
@@ -196,7 +29,7 @@ static uint64_t last_record(const struct inquiry *inquiry, int rank, bool *open)
 }
 
 /** "zero_gather(unit 3 "h.3") of step 12" */
-static void add_call(struct base_text *text, const struct inquiry *inquiry,
+static void add_call(struct base_text *text, const struct blame_inquiry *inquiry,
                      const struct control_call *call)
 {
     const unsigned long long step = call->step;
@@ -215,19 +48,20 @@ static void add_call(struct base_text *text, const struct inquiry *inquiry,
 }
 
 /** ", in reduce-scatter #1233, unit 16 (h.3), for 3.1 ms" */
-static void add_under_way(struct base_text *text, const struct inquiry *inquiry,
+static void add_under_way(struct base_text *text, const struct blame_inquiry *inquiry,
                           const struct control_record *record, const char *before)
 {
     base_text_add(text, "%s", before);
-    add_operation(text, inquiry, record);
+    blame_add_operation(text, inquiry, record);
     base_text_add(text, " for ");
-    add_duration(text, since(inquiry, record->begin_ns));
+    blame_add_duration(text, blame_since(inquiry, record->begin_ns));
 }
 
 /** Tells the last call that a rank's program made, and the operation that is under way in the call
  * or beside the program. */
-static void tell_call(const struct inquiry *inquiry, int rank, const struct control_call *call,
-                      bool calling, const struct control_record *open)
+static void tell_call(const struct blame_inquiry *inquiry, int rank,
+                      const struct control_call *call, bool calling,
+                      const struct control_record *open)
 {
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
@@ -240,7 +74,7 @@ static void tell_call(const struct inquiry *inquiry, int rank, const struct cont
 }
 
 /** Tells the operation that a program was in, or had begun last, if it uses communicators only. */
-static void tell_operation(const struct inquiry *inquiry, int rank,
+static void tell_operation(const struct blame_inquiry *inquiry, int rank,
                            const struct control_record *record, bool open)
 {
     char line[LINE_BYTES] = "";
@@ -250,20 +84,20 @@ static void tell_operation(const struct inquiry *inquiry, int rank,
         add_under_way(&text, inquiry, record, "");
     } else {
         base_text_add(&text, "the program's own code, after ");
-        add_operation(&text, inquiry, record);
+        blame_add_operation(&text, inquiry, record);
         base_text_add(&text, ", which began ");
-        add_duration(&text, since(inquiry, record->begin_ns));
+        blame_add_duration(&text, blame_since(inquiry, record->begin_ns));
         base_text_add(&text, " before");
     }
     inquiry->line(inquiry->user, line);
 }
 
-static void tell_failed(const struct inquiry *inquiry, int rank)
+static void tell_failed(const struct blame_inquiry *inquiry, int rank)
 {
     struct control_record record;
     struct control_call call;
     bool open, calling;
-    const bool any = read_record(inquiry, rank, last_record(inquiry, rank, &open), &record);
+    const bool any = blame_read_record(inquiry, rank, last_record(inquiry, rank, &open), &record);
     if (control_call_read(&inquiry->segment->ranks[rank], &call, &calling))
         tell_call(inquiry, rank, &call, calling, any && open ? &record : NULL);
     else if (any)
@@ -272,7 +106,7 @@ static void tell_failed(const struct inquiry *inquiry, int rank)
 
 /** Whether a rank's program is in no call of the library's, after one in this context; NULL: in
  * any. It waits for no operation of that context then, though some may be under way. */
-static bool is_in_own_code(const struct inquiry *inquiry, int rank, const char *context)
+static bool is_in_own_code(const struct blame_inquiry *inquiry, int rank, const char *context)
 {
     struct control_call call;
     bool calling;
@@ -281,7 +115,7 @@ static bool is_in_own_code(const struct inquiry *inquiry, int rank, const char *
 }
 
 /** Where no rank has failed: tells the ranks that are in their program's own code. */
-static void tell_own_code(const struct inquiry *inquiry)
+static void tell_own_code(const struct blame_inquiry *inquiry)
 {
     int told = 0, more = 0;
     for (int rank = 0; rank < inquiry->world; rank++) {
@@ -315,86 +149,91 @@ struct standing {
 };
 
 /** The least sequence from `from` on that somebody has under way as its oldest; UINT64_MAX. */
-static uint64_t next_open(const struct inquiry *inquiry, const struct comm *comm, uint64_t from)
+static uint64_t next_open(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
+                          uint64_t from)
 {
     uint64_t least = UINT64_MAX;
     for (int rank = 0; rank < inquiry->world; rank++) {
-        const struct place *place = &comm->places[rank];
+        const struct blame_place *place = &comm->places[rank];
         if (place->open && place->open_at >= from && place->open_at < least)
             least = place->open_at;
     }
     return least;
 }
 
-static void stand(const struct inquiry *inquiry, const struct comm *comm, struct standing *standing)
+/** Finds the rank that waits longest; begin_ns UINT64_MAX: no record of one is left. */
+static void find_witness(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
+                         struct standing *standing)
+{
+    standing->begin_ns = UINT64_MAX;
+    for (int rank = 0; rank < inquiry->world; rank++) {
+        struct control_record record;
+        if (!standing->waiting[rank] ||
+            !blame_read_record(inquiry, rank, comm->places[rank].open, &record) ||
+            record.begin_ns >= standing->begin_ns)
+            continue;
+        standing->begin_ns = record.begin_ns;
+        standing->witness = rank;
+    }
+}
+
+static void stand(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
+                  struct standing *standing)
 {
     int members = 0;
     standing->missing_count = 0;
-    standing->begin_ns = UINT64_MAX;
     for (int rank = 0; rank < inquiry->world; rank++) {
-        const struct place *place = &comm->places[rank];
-        struct control_record record;
+        const struct blame_place *place = &comm->places[rank];
         members += place->member;
         standing->missing[rank] = place->member && place->begun <= standing->sequence;
         standing->missing_count += standing->missing[rank];
         standing->waiting[rank] = place->open && place->open_at == standing->sequence;
-        if (standing->waiting[rank] && read_record(inquiry, rank, place->open, &record) &&
-            record.begin_ns < standing->begin_ns) {
-            standing->begin_ns = record.begin_ns;
-            standing->witness = rank;
-        }
     }
+    find_witness(inquiry, comm, standing);
     standing->unknown = (int)comm->ranks > members ? (int)comm->ranks - members : 0;
 }
 
-static void tell_missing(const struct inquiry *inquiry, const struct comm *comm,
+static void tell_missing(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                          const struct standing *standing)
 {
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
     struct control_record record;
-    if (!read_record(inquiry, standing->witness, comm->places[standing->witness].open, &record))
+    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
+                           &record))
         return;
     if (standing->missing_count)
-        add_ranks(&text, standing->missing, inquiry->world);
+        blame_add_ranks(&text, standing->missing, inquiry->world);
     if (standing->unknown)
         base_text_add(&text, "%s%d rank%s without any operation there",
                       standing->missing_count ? " and " : "", standing->unknown,
                       standing->unknown > 1 ? "s" : "");
     base_text_add(&text, " never posted #%" PRIu64 " %s", record.sequence, record.kind);
-    add_unit(&text, &record);
-    add_comm(&text, inquiry, comm->name, comm->ranks);
+    blame_add_unit(&text, &record);
+    blame_add_comm(&text, inquiry, comm->name, comm->ranks);
     base_text_add(&text, "; ");
-    add_ranks(&text, standing->waiting, inquiry->world);
+    blame_add_ranks(&text, standing->waiting, inquiry->world);
     int waiting = 0;
     for (int rank = 0; rank < inquiry->world; rank++)
         waiting += standing->waiting[rank];
     base_text_add(&text, " wait%s since ", waiting == 1 ? "s" : "");
-    add_duration(&text, since(inquiry, standing->begin_ns));
+    blame_add_duration(&text, blame_since(inquiry, standing->begin_ns));
     inquiry->line(inquiry->user, line);
 }
 
 /** Leaves out the ranks that wait for nothing. False: no rank is left. */
-static bool keep_waiting(const struct inquiry *inquiry, const struct comm *comm,
+static bool keep_waiting(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                          struct standing *standing)
 {
-    struct control_record record;
-    standing->begin_ns = UINT64_MAX;
-    for (int rank = 0; rank < inquiry->world; rank++) {
+    for (int rank = 0; rank < inquiry->world; rank++)
         if (standing->waiting[rank] && is_in_own_code(inquiry, rank, comm->name))
             standing->waiting[rank] = false;
-        if (standing->waiting[rank] &&
-            read_record(inquiry, rank, comm->places[rank].open, &record) &&
-            record.begin_ns < standing->begin_ns) {
-            standing->begin_ns = record.begin_ns;
-            standing->witness = rank;
-        }
-    }
+    find_witness(inquiry, comm, standing);
     return standing->begin_ns != UINT64_MAX;
 }
 
 /** Tells who waits in an operation that every rank has posted. */
-static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
+static void tell_stuck(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                        struct standing *standing)
 {
     if (!keep_waiting(inquiry, comm, standing))
@@ -402,36 +241,38 @@ static void tell_stuck(const struct inquiry *inquiry, const struct comm *comm,
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
     struct control_record record;
-    if (!read_record(inquiry, standing->witness, comm->places[standing->witness].open, &record))
+    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
+                           &record))
         return;
-    add_ranks(&text, standing->waiting, inquiry->world);
+    blame_add_ranks(&text, standing->waiting, inquiry->world);
     base_text_add(&text, " in ");
-    add_operation(&text, inquiry, &record);
+    blame_add_operation(&text, inquiry, &record);
     base_text_add(&text, " since ");
-    add_duration(&text, since(inquiry, standing->begin_ns));
+    blame_add_duration(&text, blame_since(inquiry, standing->begin_ns));
     base_text_add(&text, "; every rank has posted it");
     inquiry->line(inquiry->user, line);
 }
 
 /** Whether two ranks that wait have called different operations; if so, that is told. */
-static bool tell_diverged(const struct inquiry *inquiry, const struct comm *comm,
+static bool tell_diverged(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                           const struct standing *standing)
 {
     struct control_record first, other;
-    if (!read_record(inquiry, standing->witness, comm->places[standing->witness].open, &first))
+    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
+                           &first))
         return false;
     for (int rank = 0; rank < inquiry->world; rank++) {
         if (!standing->waiting[rank] ||
-            !read_record(inquiry, rank, comm->places[rank].open, &other) ||
+            !blame_read_record(inquiry, rank, comm->places[rank].open, &other) ||
             (!strcmp(first.kind, other.kind) && first.unit == other.unit &&
              !strcmp(first.name, other.name)))
             continue;
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "rank %d in ", standing->witness);
-        add_operation(&text, inquiry, &first);
+        blame_add_operation(&text, inquiry, &first);
         base_text_add(&text, ", but rank %d in ", rank);
-        add_operation(&text, inquiry, &other);
+        blame_add_operation(&text, inquiry, &other);
         inquiry->line(inquiry->user, line);
         return true;
     }
@@ -439,7 +280,8 @@ static bool tell_diverged(const struct inquiry *inquiry, const struct comm *comm
 }
 
 /** The first operation that somebody is in, and the first that somebody has not posted. */
-static void tell_ordered(const struct inquiry *inquiry, const struct comm *comm, bool *flags)
+static void tell_ordered(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
+                         bool *flags)
 {
     struct standing standing = {.waiting = flags, .missing = flags + inquiry->world};
     standing.sequence = next_open(inquiry, comm, 0);
@@ -459,12 +301,12 @@ static void tell_ordered(const struct inquiry *inquiry, const struct comm *comm,
 
 /* ------------------------------------------------------------------ messages */
 
-static void tell_messages(const struct inquiry *inquiry, const struct comm *comm)
+static void tell_messages(const struct blame_inquiry *inquiry, const struct blame_comm *comm)
 {
     int told = 0, more = 0;
     for (int rank = 0; rank < inquiry->world; rank++) {
         struct control_record record;
-        if (!read_record(inquiry, rank, comm->places[rank].message, &record))
+        if (!blame_read_record(inquiry, rank, comm->places[rank].message, &record))
             continue;
         if (told == MOST_MESSAGES) {
             more++;
@@ -473,9 +315,9 @@ static void tell_messages(const struct inquiry *inquiry, const struct comm *comm
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "rank %d is in ", rank);
-        add_operation(&text, inquiry, &record);
+        blame_add_operation(&text, inquiry, &record);
         base_text_add(&text, " since ");
-        add_duration(&text, since(inquiry, record.begin_ns));
+        blame_add_duration(&text, blame_since(inquiry, record.begin_ns));
         inquiry->line(inquiry->user, line);
         told++;
     }
@@ -484,13 +326,13 @@ static void tell_messages(const struct inquiry *inquiry, const struct comm *comm
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "and so %s %d more rank%s", more > 1 ? "are" : "is", more,
                       more > 1 ? "s" : "");
-        add_comm(&text, inquiry, comm->name, comm->ranks);
+        blame_add_comm(&text, inquiry, comm->name, comm->ranks);
         inquiry->line(inquiry->user, line);
     }
 }
 
 /** Whoever has not attached is not there for any communicator, and records nothing. */
-static void tell_absent(const struct inquiry *inquiry, bool *absent)
+static void tell_absent(const struct blame_inquiry *inquiry, bool *absent)
 {
     int count = 0;
     for (int rank = 0; rank < inquiry->world; rank++) {
@@ -501,7 +343,7 @@ static void tell_absent(const struct inquiry *inquiry, bool *absent)
         return;
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
-    add_ranks(&text, absent, inquiry->world);
+    blame_add_ranks(&text, absent, inquiry->world);
     base_text_add(&text, " never opened a context");
     inquiry->line(inquiry->user, line);
 }
@@ -509,17 +351,17 @@ static void tell_absent(const struct inquiry *inquiry, bool *absent)
 void run_blame(const struct control_segment *segment, int failed, uint64_t now_ns, run_line_fn line,
                void *user)
 {
-    struct inquiry inquiry = {.segment = segment,
-                              .world = (int)segment->world,
-                              .now_ns = now_ns,
-                              .line = line,
-                              .user = user};
+    struct blame_inquiry inquiry = {.segment = segment,
+                                    .world = (int)segment->world,
+                                    .now_ns = now_ns,
+                                    .line = line,
+                                    .user = user};
     bool *flags = base_calloc(2 * (size_t)inquiry.world, sizeof *flags);
     if (!flags) {
         line(user, "no memory to read the flight recorders");
         return;
     }
-    read_recorders(&inquiry);
+    blame_read_recorders(&inquiry);
     if (failed >= 0)
         tell_failed(&inquiry, failed);
     else

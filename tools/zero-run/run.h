@@ -29,6 +29,7 @@
  *   restart.c          starting a job again that has failed.
  *   status_line.c      the status line, read from the control segment (segment_view.h).
  *   blame.c            who never arrived where.
+ *   blame_inquiry.c    what recorders say, and its words.
  *   run_progress.c     how the training goes.
  *   run_trace.c        --trace.
  *
