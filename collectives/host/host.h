@@ -8,6 +8,7 @@
  *   host_post.c        starting an operation: what it is and where its memory lies, for all to see.
  *   host_source.c      memory that a peer has posted, as memory of this process.
  *   remote_read.c      memory of a peer outside arenas, when ranks are processes.
+ *   host_fetch.c       copies what a peer has posted, wherever it lies.
  *   host_gather.c      all-gather, broadcast, all-to-all.
  *   host_reduce.c      ordered reduce-scatter.
  *   host_all_reduce.c  all-reduce of long vectors.
@@ -304,10 +305,9 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
 void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                           int contributors, size_t first_byte, size_t bytes);
 
-/** Copies the first `bytes` bytes of a place to `to`, which may overlap it if both are this rank's.
- * *done counts those that are there: 0 at first, kept by the caller from call to call. */
-zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
-                            const struct host_place *place, size_t bytes, void *to, size_t *done);
+/** Copies bytes of a rank's unregistered memory, as coll_host_fetch() does. */
+zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *request, int rank,
+                           uint64_t address, size_t bytes, unsigned char *to, size_t *done);
 
 /** The oldest request is complete: its views are worth nothing. *Local.* */
 void coll_host_forget_views(struct coll_comm *comm);
@@ -360,6 +360,13 @@ size_t coll_host_bounce_bytes(int world);
  * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
 zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
                                        struct base_error *error);
+
+/* ------------------------------------------------------------------ host_fetch.c */
+
+/** Copies the first `bytes` bytes of a place to `to`, which may overlap it if both are this rank's.
+ * *done counts those that are there: 0 at first, kept by the caller from call to call. */
+zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *request, int rank,
+                            const struct host_place *place, size_t bytes, void *to, size_t *done);
 
 /* ------------------------------------------------------------------ the operations */
 
