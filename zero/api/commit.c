@@ -29,35 +29,12 @@
 
 /** What ranks must agree on before they meet in collectives: values of keys, as those show them,
  * and sizes of the model. */
-struct declaration {
-    int64_t stage, micro_batches, prefetch_units, open_units, persist_numel, live_bytes;
-    int64_t loss_scale, loss_scale_init, loss_scale_min, loss_scale_window;
-    int64_t nonfinite, skip_limit;
-    int64_t device, offload_optimizer, offload_params, offload_grads, offload_update;
-    int64_t gather; // comes of where things are, too
-    int64_t reduction, sum_group, paranoid, verify_micro;
-    int64_t comm_dtype, master, moments;
-    int64_t tile_bytes, recovery, compress;
-    uint64_t seed;
-    uint64_t params, groups;
+struct setting {
+    const char *name;
+    int64_t value;
 };
 
-static const char *const declaration_names[] = {"stage",          "micro_batches",
-                                                "prefetch_units", "open_units",
-                                                "persist_numel",  "live_bytes",
-                                                "loss_scale",     "loss_scale_init",
-                                                "loss_scale_min", "loss_scale_window",
-                                                "nonfinite",      "skip_limit",
-                                                "device",         "offload_optimizer",
-                                                "offload_params", "offload_grads",
-                                                "offload_update", "gather",
-                                                "reduction",      "sum_group",
-                                                "paranoid",       "verify_micro",
-                                                "comm_dtype",     "master",
-                                                "moments",        "tile_bytes",
-                                                "recovery",       "compress",
-                                                "seed",           "tensors",
-                                                "groups"};
+enum { SETTINGS = 31 };
 
 static void show_value(const char *name, int64_t value, char *text, size_t size)
 {
@@ -85,57 +62,64 @@ static int64_t compress_of(const struct eng_config *config)
     return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
 }
 
+static void list_settings(const zero_ctx *z, struct setting settings[SETTINGS])
+{
+    const struct eng_config *c = &z->config;
+    const struct setting all[SETTINGS] = {
+        {"stage", c->stage},
+        {"micro_batches", c->micro_batches},
+        {"prefetch_units", c->prefetch_units},
+        {"open_units", c->open_units},
+        {"persist_numel", c->persist_numel},
+        {"live_bytes", c->live_bytes},
+        {"loss_scale", c->loss_scale},
+        {"loss_scale_init", c->loss_scale_init},
+        {"loss_scale_min", c->loss_scale_min},
+        {"loss_scale_window", c->loss_scale_window},
+        {"nonfinite", c->nonfinite},
+        {"skip_limit", c->skip_limit},
+        {"device", c->device_number >= 0},
+        {"offload_optimizer", eng_config_offload(c)},
+        {"offload_params", c->params_nvme},
+        {"offload_grads", c->grads_nvme},
+        {"offload_update", eng_config_updater(c)},
+        {"gather", c->shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY}, // follows from others, too
+        {"reduction", c->local},
+        {"sum_group", c->sum_group},
+        {"paranoid", c->paranoid},
+        {"verify_micro", c->verify_micro},
+        {"comm_dtype", c->comm_dtype},
+        {"master", c->no_masters},
+        {"moments", c->moment_dtype == ZERO_BF16},
+        {"tile_bytes", c->tile_bytes},
+        {"recovery", strcmp(c->recovery, "durable") == 0},
+        {"compress", compress_of(c)},
+        {"seed", (int64_t)c->seed},
+        {"tensors", (int64_t)z->model.param_count},
+        {"groups", (int64_t)z->model.group_count},
+    };
+    memcpy(settings, all, sizeof all);
+}
+
 /** Ranks whose settings differ are told which one. */
 static zero_result compare_settings(zero_ctx *z, struct base_error *error)
 {
-    const struct declaration mine = {
-        .stage = z->config.stage,
-        .micro_batches = z->config.micro_batches,
-        .prefetch_units = z->config.prefetch_units,
-        .open_units = z->config.open_units,
-        .persist_numel = z->config.persist_numel,
-        .live_bytes = z->config.live_bytes,
-        .loss_scale = z->config.loss_scale,
-        .loss_scale_init = z->config.loss_scale_init,
-        .loss_scale_min = z->config.loss_scale_min,
-        .loss_scale_window = z->config.loss_scale_window,
-        .nonfinite = z->config.nonfinite,
-        .skip_limit = z->config.skip_limit,
-        .gather = z->config.shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY,
-        .reduction = z->config.local,
-        .sum_group = z->config.sum_group,
-        .paranoid = z->config.paranoid,
-        .verify_micro = z->config.verify_micro,
-        .comm_dtype = z->config.comm_dtype,
-        .master = z->config.no_masters,
-        .moments = z->config.moment_dtype == ZERO_BF16,
-        .offload_optimizer = eng_config_offload(&z->config),
-        .offload_params = z->config.params_nvme,
-        .offload_grads = z->config.grads_nvme,
-        .tile_bytes = z->config.tile_bytes,
-        .recovery = strcmp(z->config.recovery, "durable") == 0,
-        .compress = compress_of(&z->config),
-        .device = z->config.device_number >= 0,
-        .offload_update = eng_config_updater(&z->config),
-        .seed = z->config.seed,
-        .params = z->model.param_count,
-        .groups = z->model.group_count,
-    };
+    struct setting settings[SETTINGS];
+    int64_t mine[SETTINGS], (*all)[SETTINGS];
     const size_t world = (size_t)z->config.world;
-    struct declaration *all = base_calloc(world, sizeof *all);
+    list_settings(z, settings);
+    for (size_t i = 0; i < SETTINGS; i++)
+        mine[i] = settings[i].value;
+    all = base_calloc(world, sizeof *all);
     if (!all)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu declarations", world);
-    zero_result r = coll_exchange(z->comm, &mine, sizeof mine, all);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu ranks' settings", world);
+    zero_result r = coll_exchange(z->comm, mine, sizeof mine, all);
     if (r)
         r = eng_comm_failed(z, r);
     for (size_t rank = 1; !r && rank < world; rank++)
-        for (size_t i = 0; !r && i < sizeof mine / sizeof(int64_t); i++) {
-            int64_t a, b;
-            memcpy(&a, (unsigned char *)all + i * sizeof a, sizeof a);
-            memcpy(&b, (unsigned char *)(all + rank) + i * sizeof b, sizeof b);
-            if (a != b)
-                r = settings_differ(rank, declaration_names[i], a, b, error);
-        }
+        for (size_t i = 0; !r && i < SETTINGS; i++)
+            if (all[0][i] != all[rank][i])
+                r = settings_differ(rank, settings[i].name, all[0][i], all[rank][i], error);
     base_free(all);
     return r;
 }
@@ -144,7 +128,7 @@ static zero_result compare_settings(zero_ctx *z, struct base_error *error)
 size_t eng_commit_bytes(const zero_ctx *z)
 {
     const size_t models = eng_compare_model_bytes(z), values = eng_first_bytes(z);
-    const size_t settings = (size_t)z->config.world * sizeof(struct declaration);
+    const size_t settings = (size_t)z->config.world * SETTINGS * sizeof(int64_t);
     const size_t most = models > settings ? models : settings;
     return most > values ? most : values;
 }
