@@ -8,14 +8,14 @@
 static void begin(struct off_pipeline *pipeline, const size_t *order, size_t count, bool anew)
 {
     pthread_mutex_lock(&pipeline->mutex);
-    assert(!pipeline->passing && count <= pipeline->tiles);
-    pipeline->order = order;
-    pipeline->count = count;
-    pipeline->anew = anew;
-    pipeline->fetched = pipeline->taken = 0;
-    pipeline->passing = true;
-    pipeline->failure = pipeline->next_failure;
-    base_error_clear(&pipeline->next_failure);
+    assert(!pipeline->pass.passing && count <= pipeline->tiles);
+    pipeline->pass.order = order;
+    pipeline->pass.count = count;
+    pipeline->pass.anew = anew;
+    pipeline->pass.fetched = pipeline->pass.taken = 0;
+    pipeline->pass.passing = true;
+    pipeline->pass.failure = pipeline->fills.failure;
+    base_error_clear(&pipeline->fills.failure);
     off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
 }
@@ -38,7 +38,7 @@ static void give_up_engine(struct off_pipeline *pipeline)
     for (size_t i = 0; i < pipeline->buffer_count && !one; i++)
         if (pipeline->buffers[i].state == OFF_READING || pipeline->buffers[i].state == OFF_WRITING)
             one = &pipeline->buffers[i].request.request;
-    off_tile_queue_stuck(&pipeline->queue, one, &pipeline->failure, &failure);
+    off_tile_queue_stuck(&pipeline->queue, one, &pipeline->pass.failure, &failure);
     off_pipeline_fail(pipeline, &failure);
 }
 
@@ -58,20 +58,20 @@ static void wait_while(struct off_pipeline *pipeline,
 
 static bool next_is_missing(const struct off_pipeline *pipeline)
 {
-    if (pipeline->failure.result)
+    if (pipeline->pass.failure.result)
         return false;
-    if (pipeline->taken == pipeline->fetched)
+    if (pipeline->pass.taken == pipeline->pass.fetched)
         return true;
-    return pipeline->buffers[pipeline->buffer_of[pipeline->order[pipeline->taken]]].state !=
-           OFF_READY;
+    return pipeline->buffers[pipeline->buffer_of[pipeline->pass.order[pipeline->pass.taken]]]
+               .state != OFF_READY;
 }
 
 static void hand_out(struct off_pipeline *pipeline, struct off_tile *tile)
 {
-    const size_t number = pipeline->order[pipeline->taken++];
+    const size_t number = pipeline->pass.order[pipeline->pass.taken++];
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[number]];
     assert(buffer->state == OFF_READY && buffer->tile == number);
-    assert(pipeline->taken <= pipeline->fetched);
+    assert(pipeline->pass.taken <= pipeline->pass.fetched);
     off_pipeline_set_state(pipeline, buffer, OFF_OUT);
     *tile = (struct off_tile){.number = number, .memory = buffer->memory};
 }
@@ -81,14 +81,14 @@ zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *ti
 {
     zero_result result = ZERO_NOT_FOUND;
     pthread_mutex_lock(&pipeline->mutex);
-    if (pipeline->taken < pipeline->count) {
-        assert(pipeline->passing);
+    if (pipeline->pass.taken < pipeline->pass.count) {
+        assert(pipeline->pass.passing);
         wait_while(pipeline, next_is_missing);
-        if (!pipeline->failure.result)
+        if (!pipeline->pass.failure.result)
             hand_out(pipeline, tile);
-        result = pipeline->failure.result;
+        result = pipeline->pass.failure.result;
         if (result)
-            zero_fail(error, result, "%s", pipeline->failure.message);
+            zero_fail(error, result, "%s", pipeline->pass.failure.message);
     }
     pthread_mutex_unlock(&pipeline->mutex);
     return result;
@@ -97,7 +97,7 @@ zero_result off_pipeline_next(struct off_pipeline *pipeline, struct off_tile *ti
 bool off_pipeline_ready(struct off_pipeline *pipeline)
 {
     pthread_mutex_lock(&pipeline->mutex);
-    const bool ready = pipeline->taken == pipeline->count || !next_is_missing(pipeline);
+    const bool ready = pipeline->pass.taken == pipeline->pass.count || !next_is_missing(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
     return ready;
 }
@@ -109,7 +109,8 @@ static bool can_wait(const struct off_pipeline *pipeline)
 {
     if (pipeline->encode || pipeline->buffer_count < OFF_ENOUGH_BUFFERS)
         return false;
-    return pipeline->reading > 0 && pipeline->taken < pipeline->count && !next_is_missing(pipeline);
+    return pipeline->pass.reading > 0 && pipeline->pass.taken < pipeline->pass.count &&
+           !next_is_missing(pipeline);
 }
 
 void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile, bool changed)
@@ -118,21 +119,21 @@ void off_pipeline_put(struct off_pipeline *pipeline, const struct off_tile *tile
     struct off_buffer *buffer = &pipeline->buffers[pipeline->buffer_of[tile->number]];
     assert(buffer->state == OFF_OUT && buffer->tile == tile->number);
     if (changed) {
-        pipeline->busy++;
+        pipeline->pass.busy++;
         off_pipeline_set_state(pipeline, buffer, OFF_CHANGED);
         if (!can_wait(pipeline))
             pthread_cond_signal(&pipeline->chores);
     } else {
         off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
     }
-    if (!changed || pipeline->helper_count == 0 || pipeline->failure.result)
+    if (!changed || pipeline->helper_count == 0 || pipeline->pass.failure.result)
         off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
 }
 
 static bool transfers_are_under_way(const struct off_pipeline *pipeline)
 {
-    return pipeline->busy > 0 && pipeline->failure.result != ZERO_E_TIMEOUT;
+    return pipeline->pass.busy > 0 && pipeline->pass.failure.result != ZERO_E_TIMEOUT;
 }
 
 // Whether a thread of the pipeline is at a buffer: it is left to it.
@@ -149,7 +150,7 @@ static void settle(struct off_pipeline *pipeline, bool keep)
         struct off_buffer *buffer = &pipeline->buffers[i];
         if (is_used(buffer))
             continue;
-        if (keep && buffer->state == OFF_READY && !pipeline->anew &&
+        if (keep && buffer->state == OFF_READY && !pipeline->pass.anew &&
             off_tilefile_has_contents(pipeline->tilefile, buffer->tile))
             off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
         else if (buffer->state != OFF_FREE && !(keep && buffer->state == OFF_KEPT))
@@ -160,18 +161,18 @@ static void settle(struct off_pipeline *pipeline, bool keep)
 zero_result off_pipeline_end(struct off_pipeline *pipeline, struct base_error *error)
 {
     pthread_mutex_lock(&pipeline->mutex);
-    pipeline->count = pipeline->fetched;
+    pipeline->pass.count = pipeline->pass.fetched;
     wait_while(pipeline, transfers_are_under_way);
-    const zero_result result = pipeline->failure.result;
-    assert(result == ZERO_E_TIMEOUT || pipeline->busy == 0);
+    const zero_result result = pipeline->pass.failure.result;
+    assert(result == ZERO_E_TIMEOUT || pipeline->pass.busy == 0);
     if (result)
-        zero_fail(error, result, "%s", pipeline->failure.message);
+        zero_fail(error, result, "%s", pipeline->pass.failure.message);
     // What is still under way has its buffers: no pass may take them for tiles.
     if (result == ZERO_E_TIMEOUT)
-        pipeline->next_failure = pipeline->failure;
+        pipeline->fills.failure = pipeline->pass.failure;
     settle(pipeline, !result);
-    pipeline->count = pipeline->fetched = pipeline->taken = 0;
-    pipeline->passing = false;
+    pipeline->pass.count = pipeline->pass.fetched = pipeline->pass.taken = 0;
+    pipeline->pass.passing = false;
     if (pipeline->fill)
         off_pipeline_wake(pipeline);
     pthread_mutex_unlock(&pipeline->mutex);
@@ -188,7 +189,7 @@ void off_pipeline_encode(struct off_pipeline *pipeline, bool encode)
 void off_pipeline_forget(struct off_pipeline *pipeline)
 {
     pthread_mutex_lock(&pipeline->mutex);
-    assert(!pipeline->passing);
+    assert(!pipeline->pass.passing);
     settle(pipeline, false);
     pthread_mutex_unlock(&pipeline->mutex);
 }
@@ -341,7 +342,7 @@ static zero_result make_buffers(struct off_pipeline *pipeline,
     while (pipeline->spare_count < spares)
         pipeline->spares[pipeline->spare_count++] = off_tile_queue_place(&pipeline->queue, place++);
     assert(place == pipeline->buffer_count + spares);
-    pipeline->nothing = off_tile_queue_place(&pipeline->queue, place);
+    pipeline->fills.nothing = off_tile_queue_place(&pipeline->queue, place);
     return ZERO_OK;
 }
 
@@ -402,7 +403,7 @@ zero_result off_pipeline_create(struct off_pipeline **out, const struct off_pipe
     pipeline->tiles = config->tiles;
     pipeline->buffer_count = config->buffers;
     pipeline->helper_count = config->helpers;
-    pipeline->most_reading = most_reading(config);
+    pipeline->pass.most_reading = most_reading(config);
     pthread_mutex_init(&pipeline->mutex, NULL);
     pthread_cond_init(&pipeline->work, NULL);
     pthread_cond_init(&pipeline->chores, NULL);

@@ -58,6 +58,29 @@ struct off_helper {
     bool started;
 };
 
+/** One pass over tiles, from begin to end. */
+struct off_pass {
+    bool passing; /**< it is under way */
+    bool anew;    /**< nothing is read */
+    const size_t *order;
+    size_t count;              /**< of its tiles */
+    size_t fetched;            /**< tiles that have a buffer */
+    size_t taken;              /**< tiles that were given out */
+    size_t reading;            /**< buffers that are read to */
+    size_t most_reading;       /**< so many of them at most */
+    size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
+    struct base_error failure; /**< its first */
+};
+
+/** Writes to the new places of a tile file, begun before a pass, whose writes wait for them. */
+struct off_fills {
+    struct off_request requests[OFF_FILLS]; /**< those with a user are under way */
+    unsigned under_way;
+    void *nothing;             /**< what they write */
+    size_t tile, at;           /**< where the next one begins */
+    struct base_error failure; /**< that the next pass begins with */
+};
+
 struct off_pipeline {
     struct off_tilefile *tilefile;
     const struct off_tile_codec *codec;
@@ -80,24 +103,10 @@ struct off_pipeline {
     unsigned char **spares;            /**< places that nobody uses, */
     size_t spare_count;                /**< so many */
     int *buffer_of;                    /**< each tile's, OFF_NOWHERE if none */
-    bool passing;                      /**< between begin and end, */
-    bool anew;                         /**< and nothing is read */
-    const size_t *order;
-    size_t count, fetched,
-        taken;                 /**< of the pass: tiles, those that have a buffer, those given out */
-    size_t reading;            /**< buffers that are read to, */
-    size_t most_reading;       /**< of which there are so many at most */
-    size_t busy;               /**< buffers on their way to READY, or from CHANGED on */
-    bool asked, stop;          /**< the thread: to look what there is to do; all: to end */
-    struct base_error failure; /**< the first of the pass */
+    struct off_pass pass;
+    bool asked, stop; /**< the thread: to look what there is to do; all: to end */
     struct off_pipeline_counts counts;
-
-    struct off_request
-        fills[OFF_FILLS];           /**< writes to new places; those with a user are under way */
-    unsigned fills_under_way;       /**< begun before the pass; its writes wait for them */
-    void *nothing;                  /**< what they write */
-    size_t fill_tile, fill_at;      /**< where the next one begins */
-    struct base_error next_failure; /**< that the next pass begins with */
+    struct off_fills fills;
 };
 
 /** The thread that reads and writes; the argument is the pipeline. */

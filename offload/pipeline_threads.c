@@ -61,14 +61,14 @@ void off_pipeline_set_state(struct off_pipeline *pipeline, struct off_buffer *bu
                             enum off_buffer_state state)
 {
     assert(buffer >= pipeline->buffers && buffer < pipeline->buffers + pipeline->buffer_count);
-    assert(buffer->state != OFF_READING || pipeline->reading > 0);
+    assert(buffer->state != OFF_READING || pipeline->pass.reading > 0);
     struct off_buffer_list *from = list_of(pipeline, buffer->state), *to = list_of(pipeline, state);
     if (from)
         take_out(from, buffer);
     if (to)
         append(to, buffer);
-    pipeline->reading -= buffer->state == OFF_READING;
-    pipeline->reading += state == OFF_READING;
+    pipeline->pass.reading -= buffer->state == OFF_READING;
+    pipeline->pass.reading += state == OFF_READING;
     buffer->state = state;
 }
 
@@ -94,8 +94,8 @@ void off_pipeline_free_buffer(struct off_pipeline *pipeline, struct off_buffer *
 // nothing comes back: that is told whatever has failed before.
 void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *failure)
 {
-    if (pipeline->failure.result == ZERO_OK || failure->result == ZERO_E_TIMEOUT)
-        pipeline->failure = *failure;
+    if (pipeline->pass.failure.result == ZERO_OK || failure->result == ZERO_E_TIMEOUT)
+        pipeline->pass.failure = *failure;
     pipeline->asked = true; // for there is to be dropped what was passed by already
     pthread_cond_signal(&pipeline->news);
 }
@@ -103,9 +103,9 @@ void off_pipeline_fail(struct off_pipeline *pipeline, const struct base_error *f
 // Drops the tile of a buffer that no thread works on.
 static void drop(struct off_pipeline *pipeline, struct off_buffer *buffer)
 {
-    assert(pipeline->busy > 0);
+    assert(pipeline->pass.busy > 0);
     off_pipeline_free_buffer(pipeline, buffer);
-    pipeline->busy--;
+    pipeline->pass.busy--;
     pthread_cond_signal(&pipeline->news);
 }
 
@@ -177,7 +177,7 @@ static bool wants_spare(const struct off_pipeline *pipeline, const struct off_bu
 // failure they are the mover's to drop.
 static struct off_buffer *first_chore(const struct off_pipeline *pipeline)
 {
-    struct off_buffer *buffer = pipeline->failure.result ? NULL : pipeline->posted.first;
+    struct off_buffer *buffer = pipeline->pass.failure.result ? NULL : pipeline->posted.first;
     while (buffer && pipeline->spare_count == 0 && wants_spare(pipeline, buffer))
         buffer = buffer->next;
     return buffer;
@@ -204,7 +204,7 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
         drop(pipeline, buffer);
     } else if (opens) {
         off_pipeline_set_state(pipeline, buffer, OFF_READY);
-        pipeline->busy--;
+        pipeline->pass.busy--;
         pthread_cond_signal(&pipeline->news);
     } else {
         off_pipeline_set_state(pipeline, buffer, OFF_SEALED);
@@ -216,7 +216,7 @@ static void do_chore(struct off_pipeline *pipeline, void *coder, struct off_buff
 // encoders take their time. At a stop its queue may be gone.
 static bool has_news(const struct off_pipeline *pipeline)
 {
-    if (pipeline->stop || (!pipeline->sealed.first && !pipeline->failure.result))
+    if (pipeline->stop || (!pipeline->sealed.first && !pipeline->pass.failure.result))
         return false;
     return pipeline->encode || !first_chore(pipeline);
 }
@@ -277,8 +277,8 @@ static void start_transfer(struct off_pipeline *pipeline, struct off_buffer *buf
 // for what is slow.
 static bool fetch(struct off_pipeline *pipeline)
 {
-    assert(pipeline->fetched < pipeline->count);
-    const size_t tile = pipeline->order[pipeline->fetched];
+    assert(pipeline->pass.fetched < pipeline->pass.count);
+    const size_t tile = pipeline->pass.order[pipeline->pass.fetched];
     const int place = pipeline->buffer_of[tile];
     if (place != OFF_NOWHERE) {
         assert(pipeline->buffers[place].state == OFF_KEPT && pipeline->buffers[place].tile == tile);
@@ -286,19 +286,19 @@ static bool fetch(struct off_pipeline *pipeline)
         pipeline->counts.found++;
     } else {
         struct off_buffer *buffer =
-            pipeline->reading < pipeline->most_reading ? find_room(pipeline) : NULL;
+            pipeline->pass.reading < pipeline->pass.most_reading ? find_room(pipeline) : NULL;
         if (!buffer)
             return false;
         buffer->tile = tile;
         pipeline->buffer_of[tile] = (int)(buffer - pipeline->buffers);
         off_pipeline_set_state(pipeline, buffer, OFF_READY);
-        if (!pipeline->anew && off_tilefile_has_contents(pipeline->tilefile, tile)) {
-            pipeline->busy++;
+        if (!pipeline->pass.anew && off_tilefile_has_contents(pipeline->tilefile, tile)) {
+            pipeline->pass.busy++;
             buffer->stored = off_tilefile_stored_bytes(pipeline->tilefile, tile);
             start_transfer(pipeline, buffer, OFF_READ);
         }
     }
-    pipeline->fetched++;
+    pipeline->pass.fetched++;
     pthread_cond_signal(&pipeline->news);
     return true;
 }
@@ -306,31 +306,31 @@ static bool fetch(struct off_pipeline *pipeline)
 // Writes to places that nothing was written to yet, one behind the other, while there is no pass.
 static void start_fills(struct off_pipeline *pipeline)
 {
-    struct base_error *failure = &pipeline->next_failure;
+    struct base_error *failure = &pipeline->fills.failure;
     for (size_t i = 0; i < OFF_FILLS; i++) {
-        struct off_request *request = &pipeline->fills[i];
-        const size_t tile = off_tilefile_unfilled(pipeline->tilefile, pipeline->fill_tile);
+        struct off_request *request = &pipeline->fills.requests[i];
+        const size_t tile = off_tilefile_unfilled(pipeline->tilefile, pipeline->fills.tile);
         if (tile == pipeline->tiles || failure->result)
             return;
         if (request->user)
             continue;
-        if (tile != pipeline->fill_tile)
-            pipeline->fill_at = 0;
-        const size_t left = off_tilefile_room_bytes(pipeline->tilefile, tile) - pipeline->fill_at;
-        pipeline->fill_tile = tile;
+        if (tile != pipeline->fills.tile)
+            pipeline->fills.at = 0;
+        const size_t left = off_tilefile_room_bytes(pipeline->tilefile, tile) - pipeline->fills.at;
+        pipeline->fills.tile = tile;
         *request = (struct off_request){
             .direction = OFF_WRITE,
             .file = pipeline->queue.file,
-            .memory = pipeline->nothing,
+            .memory = pipeline->fills.nothing,
             .bytes = left < OFF_FILL_BYTES ? left : OFF_FILL_BYTES,
-            .offset = off_tilefile_fill_place(pipeline->tilefile, tile) + pipeline->fill_at,
+            .offset = off_tilefile_fill_place(pipeline->tilefile, tile) + pipeline->fills.at,
             .what = "a place for later",
             .user = pipeline,
         };
         if (off_io_submit(pipeline->queue.io, request, failure))
             return;
-        pipeline->fills_under_way++;
-        pipeline->fill_at += request->bytes;
+        pipeline->fills.under_way++;
+        pipeline->fills.at += request->bytes;
         if (request->bytes == left)
             off_tilefile_filled(pipeline->tilefile, tile);
     }
@@ -338,14 +338,14 @@ static void start_fills(struct off_pipeline *pipeline)
 
 static void finish_fill(struct off_pipeline *pipeline, struct off_request *request)
 {
-    assert(pipeline->fills_under_way > 0);
+    assert(pipeline->fills.under_way > 0);
     request->user = NULL;
-    pipeline->fills_under_way--;
+    pipeline->fills.under_way--;
     pipeline->counts.filled += request->result ? 0 : request->bytes;
-    if (request->result && pipeline->passing)
+    if (request->result && pipeline->pass.passing)
         off_pipeline_fail(pipeline, &request->error);
     else if (request->result)
-        pipeline->next_failure = request->error;
+        pipeline->fills.failure = request->error;
 }
 
 // Starts everything there is to start; after a failure gives up what has not begun. The last of the
@@ -354,22 +354,24 @@ static void finish_fill(struct off_pipeline *pipeline, struct off_request *reque
 // read to memory that has left the caches.
 static void start_work(struct off_pipeline *pipeline)
 {
-    while (pipeline->sealed.first && pipeline->fills_under_way == 0 && !pipeline->failure.result)
+    while (pipeline->sealed.first && pipeline->fills.under_way == 0 &&
+           !pipeline->pass.failure.result)
         start_transfer(pipeline, pipeline->sealed.last, OFF_WRITE);
-    while (pipeline->failure.result && pipeline->sealed.first)
+    while (pipeline->pass.failure.result && pipeline->sealed.first)
         drop(pipeline, pipeline->sealed.first);
-    while (pipeline->failure.result && pipeline->posted.first)
+    while (pipeline->pass.failure.result && pipeline->posted.first)
         drop(pipeline, pipeline->posted.first);
-    while (!pipeline->failure.result && pipeline->fetched < pipeline->count && fetch(pipeline))
+    while (!pipeline->pass.failure.result && pipeline->pass.fetched < pipeline->pass.count &&
+           fetch(pipeline))
         ;
-    if (pipeline->fill && !pipeline->passing)
+    if (pipeline->fill && !pipeline->pass.passing)
         start_fills(pipeline);
 }
 
 static void finish_transfer(struct off_pipeline *pipeline, struct off_request *request)
 {
     struct off_buffer *buffer = request->user;
-    assert(pipeline->busy > 0);
+    assert(pipeline->pass.busy > 0);
     assert(buffer->state == (request->direction == OFF_READ ? OFF_READING : OFF_WRITING));
     if (request->result) {
         off_pipeline_fail(pipeline, &request->error);
@@ -380,7 +382,7 @@ static void finish_transfer(struct off_pipeline *pipeline, struct off_request *r
         take_back(pipeline, buffer->packed);
         buffer->packed = NULL;
         off_pipeline_set_state(pipeline, buffer, OFF_KEPT);
-        pipeline->busy--;
+        pipeline->pass.busy--;
         pthread_cond_signal(&pipeline->news);
     }
 }
@@ -397,8 +399,8 @@ static void take_transfer(struct off_pipeline *pipeline, bool waits)
         finish_fill(pipeline, done);
     } else if (!result) {
         finish_transfer(pipeline, done);
-    } else if (result == ZERO_E_TIMEOUT && pipeline->failure.result != ZERO_E_TIMEOUT) {
-        off_tile_queue_timed_out(&pipeline->queue, &pipeline->failure, &failure);
+    } else if (result == ZERO_E_TIMEOUT && pipeline->pass.failure.result != ZERO_E_TIMEOUT) {
+        off_tile_queue_timed_out(&pipeline->queue, &pipeline->pass.failure, &failure);
         off_pipeline_fail(pipeline, &failure);
     }
 }
