@@ -39,40 +39,40 @@ static ssize_t receive(const struct net_peer *peer, unsigned char *to, size_t by
 /** Takes what there is of a tail from the buffer. */
 static void take_tail(struct coll_net *net, struct net_peer *peer)
 {
-    assert(peer->tail_at <= peer->tail && peer->in_begin <= peer->in_end);
-    const size_t here = peer->in_end - peer->in_begin, left = peer->tail - peer->tail_at;
+    assert(peer->in.tail_at <= peer->in.tail && peer->in.begin <= peer->in.end);
+    const size_t here = peer->in.end - peer->in.begin, left = peer->in.tail - peer->in.tail_at;
     const size_t bytes = here < left ? here : left;
     unsigned char *to = coll_net_tail(net, peer);
     if (to)
-        memcpy(to + peer->tail_at, peer->in + peer->in_begin, bytes);
-    peer->in_begin += bytes;
-    peer->tail_at += bytes;
+        memcpy(to + peer->in.tail_at, peer->in.bytes + peer->in.begin, bytes);
+    peer->in.begin += bytes;
+    peer->in.tail_at += bytes;
 }
 
 /** Hears what is whole in the buffer. */
 static bool rx_buffer(struct coll_net *net, struct net_peer *peer)
 {
     for (;;) {
-        if (peer->tail > 0) {
+        if (peer->in.tail > 0) {
             take_tail(net, peer);
-            if (peer->tail_at < peer->tail)
+            if (peer->in.tail_at < peer->in.tail)
                 return true;
             coll_net_rx_tail(net, peer);
-            peer->tail = 0;
+            peer->in.tail = 0;
         }
         struct net_header header;
         union net_fixed fixed;
-        const size_t here = peer->in_end - peer->in_begin;
+        const size_t here = peer->in.end - peer->in.begin;
         if (here < sizeof header)
             return true;
-        memcpy(&header, peer->in + peer->in_begin, sizeof header);
+        memcpy(&header, peer->in.bytes + peer->in.begin, sizeof header);
         const size_t bytes = coll_net_fixed_bytes(header.type);
         if (bytes > header.bytes)
             return false;
         if (here < sizeof header + bytes)
             return true;
-        memcpy(&fixed, peer->in + peer->in_begin + sizeof header, bytes);
-        peer->in_begin += sizeof header + bytes;
+        memcpy(&fixed, peer->in.bytes + peer->in.begin + sizeof header, bytes);
+        peer->in.begin += sizeof header + bytes;
         if (!coll_net_rx(net, peer, &header, &fixed))
             return false;
     }
@@ -81,12 +81,13 @@ static bool rx_buffer(struct coll_net *net, struct net_peer *peer)
 /** Reads into the buffer. */
 static ssize_t receive_buffer(struct net_peer *peer)
 {
-    memmove(peer->in, peer->in + peer->in_begin, peer->in_end - peer->in_begin);
-    peer->in_end -= peer->in_begin;
-    peer->in_begin = 0;
-    assert(peer->in_end < sizeof peer->in);
-    const ssize_t got = receive(peer, peer->in + peer->in_end, sizeof peer->in - peer->in_end);
-    peer->in_end += got > 0 ? (size_t)got : 0;
+    memmove(peer->in.bytes, peer->in.bytes + peer->in.begin, peer->in.end - peer->in.begin);
+    peer->in.end -= peer->in.begin;
+    peer->in.begin = 0;
+    assert(peer->in.end < sizeof peer->in.bytes);
+    const ssize_t got =
+        receive(peer, peer->in.bytes + peer->in.end, sizeof peer->in.bytes - peer->in.end);
+    peer->in.end += got > 0 ? (size_t)got : 0;
     return got;
 }
 
@@ -94,13 +95,13 @@ static ssize_t receive_buffer(struct net_peer *peer)
  * buffer, which is counted. */
 static ssize_t receive_some(struct coll_net *net, struct net_peer *peer, int *buffers)
 {
-    unsigned char *tail = peer->tail > 0 ? coll_net_tail(net, peer) : NULL;
+    unsigned char *tail = peer->in.tail > 0 ? coll_net_tail(net, peer) : NULL;
     if (!tail) {
         ++*buffers;
         return receive_buffer(peer);
     }
-    const ssize_t got = receive(peer, tail + peer->tail_at, peer->tail - peer->tail_at);
-    peer->tail_at += got > 0 ? (size_t)got : 0;
+    const ssize_t got = receive(peer, tail + peer->in.tail_at, peer->in.tail - peer->in.tail_at);
+    peer->in.tail_at += got > 0 ? (size_t)got : 0;
     return got;
 }
 
@@ -130,8 +131,8 @@ bool coll_net_receive(struct coll_net *net, struct net_peer *peer, int *failed)
 static ssize_t send_most(const struct net_peer *peer, size_t most)
 {
     struct iovec parts[2] = {
-        {(void *)(uintptr_t)(peer->out + peer->out_begin), peer->out_end - peer->out_begin},
-        {(void *)(uintptr_t)peer->out_tail, peer->out_tail_bytes},
+        {(void *)(uintptr_t)(peer->out.bytes + peer->out.begin), peer->out.end - peer->out.begin},
+        {(void *)(uintptr_t)peer->out.tail, peer->out.tail_bytes},
     };
     if (parts[0].iov_len > most)
         parts[0].iov_len = most;
@@ -144,7 +145,7 @@ static ssize_t send_most(const struct net_peer *peer, size_t most)
 /** Sends until it is not interrupted: -1 and errno. */
 static ssize_t send_some(const struct net_peer *peer)
 {
-    const size_t all = peer->out_end - peer->out_begin + peer->out_tail_bytes;
+    const size_t all = peer->out.end - peer->out.begin + peer->out.tail_bytes;
     ssize_t sent;
     do {
         const size_t most = allowed("net.send", all);
@@ -156,25 +157,25 @@ static ssize_t send_some(const struct net_peer *peer)
 /** Counts what was sent. */
 static void advance(struct net_peer *peer, size_t sent)
 {
-    const size_t buffered = peer->out_end - peer->out_begin;
-    assert(sent <= buffered + peer->out_tail_bytes);
+    const size_t buffered = peer->out.end - peer->out.begin;
+    assert(sent <= buffered + peer->out.tail_bytes);
     const size_t first = sent < buffered ? sent : buffered;
-    peer->out_begin += first;
-    if (peer->out_tail_bytes == 0)
+    peer->out.begin += first;
+    if (peer->out.tail_bytes == 0)
         return;
-    peer->out_tail += sent - first;
-    peer->out_tail_bytes -= sent - first;
-    if (peer->out_tail_bytes == 0 && peer->piece > 0 && peer->out_tail == peer->bytes + peer->piece)
+    peer->out.tail += sent - first;
+    peer->out.tail_bytes -= sent - first;
+    if (peer->out.tail_bytes == 0 && peer->piece > 0 && peer->out.tail == peer->bytes + peer->piece)
         peer->piece = 0;
 }
 
 bool coll_net_send(struct coll_net *net, struct net_peer *peer, int *failed)
 {
     for (;;) {
-        if (peer->out_begin == peer->out_end && peer->out_tail_bytes == 0) {
-            peer->out_begin = peer->out_end = 0;
+        if (peer->out.begin == peer->out.end && peer->out.tail_bytes == 0) {
+            peer->out.begin = peer->out.end = 0;
             coll_net_tx_fill(net, peer);
-            if (peer->out_end == 0)
+            if (peer->out.end == 0)
                 return true;
         }
         const ssize_t sent = send_some(peer);

@@ -54,6 +54,25 @@ struct net_show {
     struct net_show *next;
 };
 
+/** What came from a peer. */
+struct net_inbox {
+    unsigned char bytes[NET_BUFFER]; /**< those at begin .. end-1 were not yet looked at */
+    size_t begin, end;
+    struct net_header open; /**< whose tail is coming */
+    uint64_t sequence;      /**< of the operation that the tail belongs to */
+    int slot;               /**< where the tail belongs in its block */
+    size_t tail_at;         /**< how much of the tail has come */
+    size_t tail;            /**< how much there is of it; 0: none is coming */
+};
+
+/** What is being sent to a peer. */
+struct net_outbox {
+    unsigned char bytes[NET_BUFFER]; /**< those at begin .. end-1 */
+    size_t begin, end;
+    const unsigned char *tail; /**< sent behind them */
+    size_t tail_bytes;
+};
+
 struct net_peer {
     int rank;
     int socket;           /**< -1: this rank itself, or closed */
@@ -77,17 +96,8 @@ struct net_peer {
     size_t piece;         /**< bytes of the piece that it is to get; 0: none */
     unsigned char *bytes; /**< that */
 
-    unsigned char in[NET_BUFFER]; /**< what came and was not yet looked at: */
-    size_t in_begin, in_end;
-    struct net_header open; /**< whose tail is coming, */
-    uint64_t sequence;      /**< of an operation, */
-    int slot;               /**< where it belongs, */
-    size_t tail_at, tail; /**< how much of it has come, and how much there is; 0: none is coming */
-
-    unsigned char out[NET_BUFFER]; /**< what is being sent: */
-    size_t out_begin, out_end;
-    const unsigned char *out_tail; /**< and behind it */
-    size_t out_tail_bytes;
+    struct net_inbox in;
+    struct net_outbox out;
 };
 
 /** A failure that is not yet the comm world's; result 0: none. */

@@ -72,9 +72,9 @@ static void post(const struct net_peer *peer, uint32_t group_slot)
     struct host_block *copy = peer->blocks[group_slot].copy;
     if (!copy)
         return;
-    atomic_store_explicit(&copy->ring[peer->sequence % HOST_RING].posted, peer->sequence + 1,
+    atomic_store_explicit(&copy->ring[peer->in.sequence % HOST_RING].posted, peer->in.sequence + 1,
                           memory_order_release);
-    atomic_store_explicit(&copy->posted, peer->sequence + 1, memory_order_release);
+    atomic_store_explicit(&copy->posted, peer->in.sequence + 1, memory_order_release);
 }
 
 static bool rx_operation(struct coll_net *net, struct net_peer *peer,
@@ -85,8 +85,8 @@ static bool rx_operation(struct coll_net *net, struct net_peer *peer,
     const uint64_t sequence = operation->sequence;
     if (!tail_fits(operation, tail))
         return false;
-    peer->sequence = sequence;
-    peer->slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
+    peer->in.sequence = sequence;
+    peer->in.slot = (int)(operation->source.at % COLL_SMALL_SLOTS);
     if (!peer_block->copy)
         return true;
     const struct host_block *own = net->group_slots[peer_block->group_slot].block;
@@ -281,21 +281,21 @@ static bool rx_gone(const struct coll_net *net, struct net_peer *peer,
 
 unsigned char *coll_net_tail(struct coll_net *net, struct net_peer *peer)
 {
-    assert(peer->tail > 0 && peer->open.group_slot < NET_GROUP_SLOTS);
-    if (peer->open.type == NET_PIECE)
-        return coll_host_read_target(net->root, peer->rank, peer->tail);
-    assert(peer->slot >= 0 && peer->slot < COLL_SMALL_SLOTS);
-    struct host_block *copy = peer->blocks[peer->open.group_slot].copy;
-    return copy ? copy->slots[peer->slot] : NULL;
+    assert(peer->in.tail > 0 && peer->in.open.group_slot < NET_GROUP_SLOTS);
+    if (peer->in.open.type == NET_PIECE)
+        return coll_host_read_target(net->root, peer->rank, peer->in.tail);
+    assert(peer->in.slot >= 0 && peer->in.slot < COLL_SMALL_SLOTS);
+    struct host_block *copy = peer->blocks[peer->in.open.group_slot].copy;
+    return copy ? copy->slots[peer->in.slot] : NULL;
 }
 
 void coll_net_rx_tail(struct coll_net *net, struct net_peer *peer)
 {
-    assert(peer->tail > 0 && peer->tail_at == peer->tail);
-    if (peer->open.type == NET_PIECE)
+    assert(peer->in.tail > 0 && peer->in.tail_at == peer->in.tail);
+    if (peer->in.open.type == NET_PIECE)
         coll_host_finish_read(net->root, peer->rank, true);
     else
-        post(peer, peer->open.group_slot);
+        post(peer, peer->in.open.group_slot);
 }
 
 static bool has_tail(uint32_t type)
@@ -313,15 +313,15 @@ static bool is_about_sender(uint32_t type)
 bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_header *header,
                  const union net_fixed *fixed)
 {
-    assert(peer->tail == 0); // of the frame before
+    assert(peer->in.tail == 0); // of the frame before
     const size_t tail = header->bytes - coll_net_fixed_bytes(header->type);
     if (header->group_slot >= NET_GROUP_SLOTS || peer->left ||
         (tail > 0 && !has_tail(header->type)) ||
         (is_about_sender(header->type) && peer->blocks[header->group_slot].group_slot < 0))
         return false;
-    peer->open = *header;
-    peer->tail = tail;
-    peer->tail_at = 0;
+    peer->in.open = *header;
+    peer->in.tail = tail;
+    peer->in.tail_at = 0;
     switch ((enum net_type)header->type) {
     case NET_OPERATION:
         return rx_operation(net, peer, header, &fixed->operation);

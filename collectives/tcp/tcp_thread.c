@@ -154,7 +154,7 @@ static void serve(struct coll_net *net, struct net_peer *peer)
         peer->shut = true;
         return;
     }
-    const bool sent = peer->out_begin == peer->out_end && peer->out_tail_bytes == 0;
+    const bool sent = peer->out.begin == peer->out.end && peer->out.tail_bytes == 0;
     poll_for_room(net, peer, !sent && !peer->left);
     if (peer->left || (peer->done && sent)) {
         shutdown(peer->socket, SHUT_WR);

@@ -15,15 +15,16 @@ static bool put(struct net_peer *peer, enum net_type type, size_t group_slot, co
                 size_t tail)
 {
     const size_t bytes = coll_net_fixed_bytes(type);
-    assert(bytes < SIZE_MAX && group_slot < NET_GROUP_SLOTS && peer->out_end <= sizeof peer->out);
+    assert(bytes < SIZE_MAX && group_slot < NET_GROUP_SLOTS &&
+           peer->out.end <= sizeof peer->out.bytes);
     const struct net_header header = {(uint32_t)(bytes + tail), (uint16_t)type,
                                       (uint16_t)group_slot};
-    if (peer->out_tail_bytes > 0 || sizeof peer->out - peer->out_end < sizeof header + bytes)
+    if (peer->out.tail_bytes > 0 || sizeof peer->out.bytes - peer->out.end < sizeof header + bytes)
         return false;
-    memcpy(peer->out + peer->out_end, &header, sizeof header);
+    memcpy(peer->out.bytes + peer->out.end, &header, sizeof header);
     if (fixed)
-        memcpy(peer->out + peer->out_end + sizeof header, fixed, bytes);
-    peer->out_end += sizeof header + bytes;
+        memcpy(peer->out.bytes + peer->out.end + sizeof header, fixed, bytes);
+    peer->out.end += sizeof header + bytes;
     return true;
 }
 
@@ -39,8 +40,8 @@ static bool put_tail(struct net_peer *peer, enum net_type type, size_t group_slo
     assert(tail || tail_bytes == 0);
     if (!put(peer, type, group_slot, fixed, tail_bytes))
         return false;
-    peer->out_tail = tail;
-    peer->out_tail_bytes = tail_bytes;
+    peer->out.tail = tail;
+    peer->out.tail_bytes = tail_bytes;
     return true;
 }
 
@@ -192,8 +193,9 @@ static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
 {
     struct host_read_request wanted;
     size_t group_slot = 0;
-    if (sizeof peer->out - peer->out_end < sizeof(struct net_header) + sizeof(struct net_ask) ||
-        peer->out_tail_bytes > 0)
+    if (sizeof peer->out.bytes - peer->out.end <
+            sizeof(struct net_header) + sizeof(struct net_ask) ||
+        peer->out.tail_bytes > 0)
         return false;
     if (!coll_host_take_read_request(net->root, peer->rank, &wanted))
         return true;
