@@ -82,9 +82,9 @@ static bool is_final(const siginfo_t *end)
 static bool rule_out(struct run_job *job)
 {
     const siginfo_t *end = &job->ranks[job->failed_rank].end;
-    if (job->timed_out || job->stop_signals || control_heard(job->watch.segment))
+    if (job->stop.timed_out || job->stop.signals || control_heard(job->watch.segment))
         run_say(job, "not started again: it was to stop");
-    else if (job->unread)
+    else if (job->output.unread)
         run_say(job, "not started again: nobody reads its output");
     else if (is_final(end))
         run_say(job, "not started again: exit code %d says that it would end in the same way",
@@ -182,11 +182,11 @@ zero_result run_restart_prepare(struct run_job *job, struct base_error *error)
     for (int i = 0; i < job->count; i++)
         clear(&job->ranks[i]);
     job->count = count;
-    job->stopping = false;
-    job->ended_by = 0;
-    sigemptyset(&job->sent);
+    job->stop.stopping = false;
+    job->stop.ended_by = 0;
+    sigemptyset(&job->stop.sent);
     job->failed_rank = -1;
-    job->kill_ns = job->ask_ns = UINT64_MAX;
+    job->stop.kill_ns = job->stop.ask_ns = UINT64_MAX;
     // Whoever should be left of the start before knows another token, and meets nobody.
     zero_result result = run_choose_token(job, error);
     if (!result)

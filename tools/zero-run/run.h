@@ -42,11 +42,10 @@
 #include "base/control_group.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "tools/zero-run/rank_output.h"
+#include "tools/zero-run/run_options.h"
 #include "tools/zero-run/segment_view.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,53 +70,6 @@ enum run_status {
     RUN_ENVIRONMENT = 78,   /**< launchers' variables are malformed or disagree; or hwloc's describe
                                  another machine, and nothing can be bound */
 };
-
-/* ------------------------------------------------------------------ run_options.c */
-
-enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
-
-struct run_options {
-    int ranks;
-    int least;             /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
-    int restarts;          /**< at most; -1: not given */
-    int backoff_s;         /**< before a second restart without progress; -1: not given */
-    int timeout_s;         /**< 0: none */
-    int grace_s;           /**< from a request to stop to SIGTERM, and from there to SIGKILL */
-    sigset_t stop_signals; /**< besides SIGTERM and SIGINT: they ask the job to stop */
-    enum run_bind bind;
-    bool plan, plan_json, plan_probe;
-    int plan_world; /**< ranks to plan for, */
-    int plan_here;  /**< and how many of them are on this host */
-    bool explain;
-    bool help, version;
-    enum run_when prefix, color, pty;
-    const char *only;     /**< the list of --only; NULL: all */
-    unsigned char *shown; /**< of each rank, whether its output is; NULL: all */
-    enum run_when status; /**< never: no status at all; always: --status has a time */
-    int status_s;         /**< between two status lines that are not redrawn */
-    const char *trace;    /**< NULL: none */
-    const char *log_dir;  /**< NULL: none */
-    const char *metrics;  /**< NULL: none */
-    char *settings;       /**< the -o's, a line each; NULL: none */
-    char **program;       /**< and its arguments */
-};
-
-/** Reads the command line. ZERO_E_INVALID (what is wrong), ZERO_E_NOMEM. run_options_free() in
- * either case. */
-zero_result run_options_parse(struct run_options *options, int argc, char **argv,
-                              struct base_error *error);
-void run_options_free(struct run_options *options);
-
-/* ------------------------------------------------------------------ rank_filter.c */
-
-/** Reads a list such as "0,4-7" of ranks below `ranks` and marks them in shown[]. ZERO_E_INVALID
- * (what is wrong). */
-zero_result run_only_parse(const char *list, int ranks, unsigned char *shown,
-                           struct base_error *error);
-
-/* ------------------------------------------------------------------ run_help.c */
-
-extern const char run_help[];
 
 /* ------------------------------------------------------------------ run_metrics.c */
 
@@ -256,6 +208,40 @@ struct run_cores {
     int quota; /**< CPUs that its control groups let it keep busy; 0: they set no limit */
 };
 
+/** Where the ranks' output goes, and zero-run's own lines. */
+struct run_output {
+    struct run_sink out, err;
+    struct run_join join;
+    bool piped;        /**< output comes through pipes */
+    bool no_pty;       /**< it was said that a rank has a pipe instead of a pseudo-terminal */
+    bool one_sink;     /**< both are the same file: `err` has everything, in its order */
+    bool told_sink[2]; /**< it was said that standard output, standard error cannot be written */
+    bool unread;       /**< the reader of one of them has gone */
+};
+
+/** What zero-run was started with, and the ranks get back. */
+struct run_inherited {
+    rlim_t files; /**< the limit of open files */
+    sigset_t mask;
+    bool ignored_size;   /**< SIGXFSZ */
+    bool ignored_pipe;   /**< SIGPIPE */
+    bool ignored_hangup; /**< SIGHUP: a closed terminal is no reason to stop */
+};
+
+/** How the ranks of a start are to end. */
+struct run_stop {
+    int signals; /**< received so far: the first asks or is passed on, the second kills */
+    uint32_t number, sender; /**< of the last one; sender 0: the kernel, or out of sight */
+    uint64_t at_ns;          /**< of the last one */
+    uint64_t timeout_ns;     /**< UINT64_MAX: none */
+    uint64_t ask_ns;  /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
+    uint64_t kill_ns; /**< when ranks that don't stop are killed; UINT64_MAX: never */
+    bool stopping;    /**< the ranks have been told to end */
+    sigset_t sent;    /**< signals that the ranks of this start have got from zero-run */
+    int ended_by;     /**< the last of them that was to end them; 0: none */
+    bool timed_out;
+};
+
 struct run_job {
     const struct run_options *options;
     int slots; /**< of `ranks` */
@@ -267,42 +253,20 @@ struct run_job {
     const char *master_address; /**< a literal */
     struct run_metrics metrics;
     int plan_fd; /**< -1: none */
-    bool piped;  /**< output comes through pipes */
-    struct run_sink out, err;
-    struct run_join join;
-    bool no_pty; /**< that a rank has a pipe instead of a pseudo-terminal has been said */
+    struct run_output output;
+    struct run_inherited inherited;
+    struct run_stop stop;
     struct run_cores cores;
     bool told_threads;
-    bool one_sink; /**< both are the same file: `err` has everything, in its order */
-    rlim_t files;  /**< the limit of open files zero-run was started with: the ranks' */
     struct run_guardian guardian;
     struct run_binding *binding; /**< NULL: none */
     struct run_oom oom;
     struct run_watch watch;
 
-    sigset_t saved_mask; /**< zero-run's own when it was started: the ranks' */
-    int signals;         /**< signalfd */
-    int exits;           /**< epoll over the pidfds: in the order in which ranks ended */
+    int signals; /**< signalfd */
+    int exits;   /**< epoll over the pidfds: in the order in which ranks ended */
     struct pollfd *polls;
 
-    bool ignored_size;   /**< SIGXFSZ was ignored when zero-run was started: the ranks' too */
-    bool ignored_pipe;   /**< SIGPIPE was ignored when zero-run was started: the ranks' too */
-    bool ignored_hangup; /**< the same of SIGHUP: a closed terminal is no reason to stop */
-
-    int stop_signals; /**< received so far: the first asks or is passed on, the second kills */
-    struct {
-        uint32_t number, sender; /**< of the last one; sender 0: the kernel, or out of sight */
-        uint64_t at_ns;
-    } stop_signal;
-    uint64_t timeout_ns; /**< UINT64_MAX: none */
-    uint64_t ask_ns;     /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
-    uint64_t kill_ns;    /**< when ranks that don't stop are killed; UINT64_MAX: never */
-    bool stopping;       /**< the ranks have been told to end */
-    sigset_t sent;       /**< signals that the ranks of this start have got from zero-run, */
-    int ended_by;        /**< and the last of them that was to end them; 0: none */
-    bool timed_out;
-    bool told_sink[2];  /**< that standard output, standard error cannot be written */
-    bool unread;        /**< nobody reads one of them */
     int failed_rank;    /**< the first one, -1: none */
     uint64_t failed_ns; /**< when that was noticed */
     bool resting;       /**< no rank is there, and the next start is waited for */

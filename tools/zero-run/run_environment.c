@@ -38,7 +38,7 @@ enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables, HABITS = 3 
 // zero-run's own output is one.
 static bool is_dumb(const struct run_job *job)
 {
-    return job->piped && job->options->pty != RUN_NEVER && !job->out.watched &&
+    return job->output.piped && job->options->pty != RUN_NEVER && !job->output.out.watched &&
            job->options->color != RUN_ALWAYS;
 }
 

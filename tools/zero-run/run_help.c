@@ -1,4 +1,4 @@
-#include "tools/zero-run/run.h"
+#include "tools/zero-run/run_options.h"
 
 const char run_help[] =
     "usage: zero-run [options] [--] program [arguments]\n"

@@ -63,10 +63,10 @@ static zero_result open_files(struct run_job *job, struct base_error *error)
 static void init_sinks(struct run_job *job)
 {
     struct stat out, err;
-    run_sink_init(&job->out, 0, job->options->color);
-    run_sink_init(&job->err, 1, job->options->color);
-    job->one_sink = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-                    out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+    run_sink_init(&job->output.out, 0, job->options->color);
+    run_sink_init(&job->output.err, 1, job->options->color);
+    job->output.one_sink = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
 // A rank needs four descriptors; the usual limit has room for 250 ranks.
@@ -75,7 +75,7 @@ static void raise_limit(struct run_job *job)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return;
-    job->files = limit.rlim_cur;
+    job->inherited.files = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -84,23 +84,22 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
                             struct base_error *error)
 {
     const int count = options->plan ? 1 : options->ranks;
-    *job = (struct run_job){.options = options,
-                            .slots = count,
-                            .count = count,
-                            .metrics = {.file = -1, .input = -1, .output = -1},
-                            .plan_fd = -1,
-                            .guardian.socket = -1,
-                            .watch = {.fd = -1, .status_ns = UINT64_MAX, .drain_ns = UINT64_MAX},
-                            .signals = -1,
-                            .exits = -1,
-                            .timeout_ns = UINT64_MAX,
-                            .ask_ns = UINT64_MAX,
-                            .kill_ns = UINT64_MAX,
-                            .failed_rank = -1};
+    *job = (struct run_job){
+        .options = options,
+        .slots = count,
+        .count = count,
+        .metrics = {.file = -1, .input = -1, .output = -1},
+        .plan_fd = -1,
+        .guardian.socket = -1,
+        .watch = {.fd = -1, .status_ns = UINT64_MAX, .drain_ns = UINT64_MAX},
+        .signals = -1,
+        .exits = -1,
+        .stop = {.timeout_ns = UINT64_MAX, .ask_ns = UINT64_MAX, .kill_ns = UINT64_MAX},
+        .failed_rank = -1};
     init_sinks(job);
     // One rank whose lines need no number keeps zero-run's own output, a terminal perhaps.
-    job->piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS ||
-                 (options->pty == RUN_ALWAYS && !options->plan);
+    job->output.piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS ||
+                        (options->pty == RUN_ALWAYS && !options->plan);
     run_threads_count(&job->cores);
     job->ranks = base_calloc((size_t)count, sizeof *job->ranks);
     if (!job->ranks)
@@ -112,7 +111,8 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
         job->ranks[i].streams[0].fd = job->ranks[i].streams[1].fd = -1;
     }
     if (options->timeout_s)
-        job->timeout_ns = base_clock_ns() + (uint64_t)options->timeout_s * UINT64_C(1000000000);
+        job->stop.timeout_ns =
+            base_clock_ns() + (uint64_t)options->timeout_s * UINT64_C(1000000000);
     if (options->plan) {
         job->plan_fd = memfd_create("zero-plan", MFD_CLOEXEC);
         if (job->plan_fd < 0)
@@ -140,8 +140,8 @@ static void job_free(struct run_job *job)
     }
     base_free(job->ranks);
     base_free(job->polls);
-    run_sink_free(&job->out);
-    run_sink_free(&job->err);
+    run_sink_free(&job->output.out);
+    run_sink_free(&job->output.err);
 }
 
 // A log's last write may fail at its close.
@@ -184,11 +184,11 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
 // Starts the ranks once, and sees to them until none is left.
 static enum run_status start(struct run_job *job, struct base_error *error)
 {
-    if (job->err.watched && job->count > 1 && job->options->status != RUN_NEVER)
+    if (job->output.err.watched && job->count > 1 && job->options->status != RUN_NEVER)
         run_threads_say(job);
     const enum run_status status = run_spawn(job, error);
     if (status) {
-        job->stopping = true;
+        job->stop.stopping = true;
         run_kill(job);
     }
     run_supervise(job);

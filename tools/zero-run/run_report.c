@@ -26,8 +26,8 @@ static bool in_sight(const struct run_job *job, const struct run_tail *tail)
 {
     const struct run_tail_line *line;
     for (int i = 0; (line = run_tail_line(tail, i)); i++) {
-        const struct run_sink *sink = line->sink ? &job->err : &job->out;
-        if (sink->failed || sink != &job->err || sink->shown - line->place >= RUN_SIGHT)
+        const struct run_sink *sink = line->sink ? &job->output.err : &job->output.out;
+        if (sink->failed || sink != &job->output.err || sink->shown - line->place >= RUN_SIGHT)
             return false;
     }
     return true;
@@ -40,9 +40,9 @@ static void say_last_lines(struct run_job *job, const struct run_rank *rank)
         return;
     run_say(job, "the last lines of rank %d:", rank->number);
     for (int i = 0; (line = run_tail_line(&rank->tail, i)); i++) {
-        run_sink_add(&job->err, "zero-run: | ", 12);
-        run_sink_add(&job->err, line->text, (size_t)line->used);
-        run_sink_add(&job->err, line->cut ? "...\n" : "\n", line->cut ? 4 : 1);
+        run_sink_add(&job->output.err, "zero-run: | ", 12);
+        run_sink_add(&job->output.err, line->text, (size_t)line->used);
+        run_sink_add(&job->output.err, line->cut ? "...\n" : "\n", line->cut ? 4 : 1);
     }
 }
 
@@ -67,15 +67,15 @@ static void say_reason(struct run_job *job)
 // The signal of zero-run's by which a rank has ended, or because of which it may have; 0: none.
 static int own_signal(const struct run_job *job, const siginfo_t *end)
 {
-    if (end->si_code != CLD_EXITED && sigismember(&job->sent, end->si_status) == 1)
+    if (end->si_code != CLD_EXITED && sigismember(&job->stop.sent, end->si_status) == 1)
         return end->si_status;
-    return job->ended_by;
+    return job->stop.ended_by;
 }
 
 void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
     char how[128], others[64] = "";
-    run_join_show(&job->join, UINT64_MAX);
+    run_join_show(&job->output.join, UINT64_MAX);
     run_describe_end(&rank->end, how, sizeof how);
     if (job->running > 0)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
@@ -139,14 +139,14 @@ void run_report_stop(struct run_job *job)
 
 int run_job_status(const struct run_job *job)
 {
-    if (job->timed_out)
+    if (job->stop.timed_out)
         return RUN_STOPPED;
     if (job->failed_rank >= 0)
         return run_end_status(&job->ranks[job->failed_rank].end);
     if (stopped_after(job))
         return RUN_STOPPED;
-    bool lost =
-        job->out.failed || job->err.failed || job->metrics.failed || run_watch_trace_lost(job);
+    bool lost = job->output.out.failed || job->output.err.failed || job->metrics.failed ||
+                run_watch_trace_lost(job);
     for (int i = 0; i < job->slots; i++)
         lost = lost || job->ranks[i].log_errno;
     return lost ? RUN_OUTPUT : RUN_OK;

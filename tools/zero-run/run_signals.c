@@ -29,7 +29,7 @@ static void choose(struct run_job *job, sigset_t *chosen)
             before.sa_handler != SIG_IGN)
             continue;
         sigdelset(chosen, number);
-        job->ignored_hangup = job->ignored_hangup || number == SIGHUP;
+        job->inherited.ignored_hangup = job->inherited.ignored_hangup || number == SIGHUP;
     }
     sigaddset(chosen, SIGCHLD);
 }
@@ -41,11 +41,12 @@ zero_result run_signals_begin(struct run_job *job, struct base_error *error)
     sigset_t chosen;
     choose(job, &chosen);
     // Whoever ignores SIGCHLD is never told how a child has ended.
-    if (sigprocmask(SIG_BLOCK, &chosen, &job->saved_mask) || sigaction(SIGPIPE, &ignore, &before) ||
-        sigaction(SIGXFSZ, &ignore, &before_size) || sigaction(SIGCHLD, &plain, NULL))
+    if (sigprocmask(SIG_BLOCK, &chosen, &job->inherited.mask) ||
+        sigaction(SIGPIPE, &ignore, &before) || sigaction(SIGXFSZ, &ignore, &before_size) ||
+        sigaction(SIGCHLD, &plain, NULL))
         return zero_fail_errno(error, ZERO_E_IO, errno, "blocking signals");
-    job->ignored_pipe = before.sa_handler == SIG_IGN;
-    job->ignored_size = before_size.sa_handler == SIG_IGN;
+    job->inherited.ignored_pipe = before.sa_handler == SIG_IGN;
+    job->inherited.ignored_size = before_size.sa_handler == SIG_IGN;
     job->signals = signalfd(-1, &chosen, SFD_CLOEXEC | SFD_NONBLOCK);
     if (job->signals < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "watching signals");
@@ -64,7 +65,7 @@ void run_signals_send_one(const struct run_rank *rank, int number)
 
 void run_signals_send(struct run_job *job, int number)
 {
-    sigaddset(&job->sent, number);
+    sigaddset(&job->stop.sent, number);
     for (int i = 0; i < job->count; i++)
         if (!job->ranks[i].ended)
             run_signals_send_one(&job->ranks[i], number);
@@ -95,9 +96,9 @@ static void suspend(struct run_job *job)
     sigtimedwait(&resumed, NULL, &now);
     run_signals_send(job, SIGCONT);
     const uint64_t slept = base_clock_ns() - began;
-    shift(&job->timeout_ns, slept);
-    shift(&job->ask_ns, slept);
-    shift(&job->kill_ns, slept);
+    shift(&job->stop.timeout_ns, slept);
+    shift(&job->stop.ask_ns, slept);
+    shift(&job->stop.kill_ns, slept);
 }
 
 static void look_at_children(struct run_job *job)
@@ -113,7 +114,7 @@ static void look_at_children(struct run_job *job)
 
 static void pass_stop(struct run_job *job, int number)
 {
-    if (job->stop_signals++ > 0) {
+    if (job->stop.signals++ > 0) {
         run_kill(job);
         return;
     }
@@ -133,8 +134,8 @@ static void pass_stop(struct run_job *job, int number)
         run_watch_blame(job, -1);
     run_signals_send(job, number);
     // Nobody is there any more to say it once more.
-    if (number == SIGHUP && job->kill_ns == UINT64_MAX)
-        job->kill_ns = run_after_grace(job);
+    if (number == SIGHUP && job->stop.kill_ns == UINT64_MAX)
+        job->stop.kill_ns = run_after_grace(job);
 }
 
 // Whether a signal to stop is one that has been taken already: timeout(1) and others send it to
@@ -142,14 +143,13 @@ static void pass_stop(struct run_job *job, int number)
 static bool is_echo(struct run_job *job, const struct signalfd_siginfo *got)
 {
     const uint64_t now = base_clock_ns();
-    const bool echo = got->ssi_pid && got->ssi_pid == job->stop_signal.sender &&
-                      got->ssi_signo == job->stop_signal.number &&
-                      now - job->stop_signal.at_ns < ECHO_NS;
+    const bool echo = got->ssi_pid && got->ssi_pid == job->stop.sender &&
+                      got->ssi_signo == job->stop.number && now - job->stop.at_ns < ECHO_NS;
     if (echo) // of one; a third is a signal of its own again, half a second after the first
         return true;
-    job->stop_signal.number = got->ssi_signo;
-    job->stop_signal.sender = got->ssi_pid;
-    job->stop_signal.at_ns = now;
+    job->stop.number = got->ssi_signo;
+    job->stop.sender = got->ssi_pid;
+    job->stop.at_ns = now;
     return false;
 }
 

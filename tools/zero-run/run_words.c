@@ -15,7 +15,7 @@ void run_say(struct run_job *job, const char *format, ...)
     vsnprintf(line + start, sizeof line - start - 1, format, arguments);
     va_end(arguments);
     strcat(line, "\n");
-    run_sink_add(&job->err, line, strlen(line));
+    run_sink_add(&job->output.err, line, strlen(line));
 }
 
 void run_describe_end(const siginfo_t *end, char *text, size_t size)
@@ -49,5 +49,5 @@ bool run_signals_ask(const struct run_job *job, int number)
 
 bool run_signals_asked(const struct run_job *job, int number)
 {
-    return run_signals_ask(job, number) && sigismember(&job->sent, number) != 1;
+    return run_signals_ask(job, number) && sigismember(&job->stop.sent, number) != 1;
 }

@@ -66,7 +66,7 @@ static bool open_output(struct run_job *job, int rank, int ends[2], struct base_
     if (job->options->pty == RUN_NEVER || job->plan_fd >= 0)
         return open_pipe(ends);
     const int columns = has_prefix(job) ? snprintf(prefix, sizeof prefix, "[%d] ", rank) : 0;
-    if (run_terminal_open(ends, job->out.fd, columns))
+    if (run_terminal_open(ends, job->output.out.fd, columns))
         return true;
     const int reason = errno;
     if (job->options->pty == RUN_ALWAYS) {
@@ -76,12 +76,12 @@ static bool open_output(struct run_job *job, int rank, int ends[2], struct base_
     }
     if (!open_pipe(ends))
         return false;
-    if (!job->no_pty)
+    if (!job->output.no_pty)
         run_say(job,
                 "no pseudo-terminal for rank %d: %s; it writes to a pipe, so its lines may come "
                 "late (--pty never: ranks have pipes)",
                 rank, run_describe_errno(reason, text));
-    job->no_pty = true;
+    job->output.no_pty = true;
     return true;
 }
 
@@ -91,7 +91,8 @@ static bool plumbing_open(struct run_job *job, int rank, struct plumbing *pipes,
     *pipes = (struct plumbing){{-1, -1}, {-1, -1}, {-1, -1}};
     if (pipe2(pipes->status, O_CLOEXEC))
         return false;
-    return !job->piped || (open_output(job, rank, pipes->out, error) && open_pipe(pipes->err));
+    return !job->output.piped ||
+           (open_output(job, rank, pipes->out, error) && open_pipe(pipes->err));
 }
 
 // Standard input: zero-run's for rank 0, unless reading it would stop a background process group.
@@ -105,7 +106,7 @@ static bool child_input(int rank)
 
 static bool child_output(const struct run_job *job, const struct plumbing *pipes)
 {
-    if (job->piped)
+    if (job->output.piped)
         return dup2(pipes->out[1], STDOUT_FILENO) >= 0 && dup2(pipes->err[1], STDERR_FILENO) >= 0;
     return job->plan_fd < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
@@ -122,7 +123,7 @@ static bool child_limits(const struct run_job *job)
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return false;
-    limit.rlim_cur = job->files;
+    limit.rlim_cur = job->inherited.files;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
@@ -132,11 +133,12 @@ static bool child_limits(const struct run_job *job)
 static bool child_signals(const struct run_job *job)
 {
     struct sigaction plain = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
-    const bool terminal = !job->piped && (job->out.terminal || job->err.terminal);
-    return (job->ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
-           (job->ignored_size || sigaction(SIGXFSZ, &plain, NULL) == 0) &&
+    const bool terminal =
+        !job->output.piped && (job->output.out.terminal || job->output.err.terminal);
+    return (job->inherited.ignored_pipe || sigaction(SIGPIPE, &plain, NULL) == 0) &&
+           (job->inherited.ignored_size || sigaction(SIGXFSZ, &plain, NULL) == 0) &&
            (!terminal || sigaction(SIGTTOU, &ignore, NULL) == 0) &&
-           sigprocmask(SIG_SETMASK, &job->saved_mask, NULL) == 0;
+           sigprocmask(SIG_SETMASK, &job->inherited.mask, NULL) == 0;
 }
 
 static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
@@ -228,16 +230,17 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
 {
     int *ends[2] = {&pipes->out[0], &pipes->err[0]};
     const bool prefixed = has_prefix(job);
-    for (int i = 0; i < 2 && job->piped; i++) {
+    for (int i = 0; i < 2 && job->output.piped; i++) {
         struct run_stream *stream = &rank->streams[i];
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
         if (!stream->line)
             return false;
-        stream->sink = i == 1 || job->plan_fd >= 0 || job->one_sink ? &job->err : &job->out;
+        stream->sink = i == 1 || job->plan_fd >= 0 || job->output.one_sink ? &job->output.err
+                                                                           : &job->output.out;
         stream->number = i;
         stream->rank = rank->number;
         stream->hidden = rank->hidden;
-        stream->join = i == 1 && job->slots > 1 ? &job->join : NULL;
+        stream->join = i == 1 && job->slots > 1 ? &job->output.join : NULL;
         stream->lines = prefixed || job->slots > 1;
         stream->tail = &rank->tail;
         stream->log_fd = &rank->log_fd;
@@ -325,7 +328,7 @@ zero_result run_choose_token(struct run_job *job, struct base_error *error)
 enum run_status run_spawn(struct run_job *job, struct base_error *error)
 {
     choose_port(job);
-    job->join.ranks = job->count;
+    job->output.join.ranks = job->count;
     for (int i = 0; i < job->count; i++) {
         const enum run_status status = spawn_rank(job, &job->ranks[i], error);
         if (status)

@@ -22,7 +22,7 @@ static const uint64_t memory_ns = 10 * SECOND_NS;
 static bool redraws(const struct run_job *job)
 {
     const char *kind = getenv("TERM");
-    return job->piped && job->err.watched && !(kind && !strcmp(kind, "dumb"));
+    return job->output.piped && job->output.err.watched && !(kind && !strcmp(kind, "dumb"));
 }
 
 static zero_result make_segment(struct run_job *job, struct base_error *error)
@@ -41,7 +41,7 @@ zero_result run_watch_begin(struct run_job *job, struct base_error *error)
     struct run_watch *watch = &job->watch;
     if (options->plan)
         return ZERO_OK;
-    const bool own_terminal = !job->piped && job->err.terminal;
+    const bool own_terminal = !job->output.piped && job->output.err.terminal;
     watch->redraws = redraws(job);
     watch->period_ns = watch->redraws ? redraw_ns : (uint64_t)options->status_s * SECOND_NS;
     if (options->status == RUN_NEVER || (options->status == RUN_AUTO && own_terminal))
@@ -122,14 +122,14 @@ static void finish_trace(struct run_job *job)
 /** Whether the terminal is ours: a job in the background leaves it to whoever has it. */
 static bool in_foreground(const struct run_job *job)
 {
-    const pid_t group = tcgetpgrp(job->err.fd);
+    const pid_t group = tcgetpgrp(job->output.err.fd);
     return group < 0 || group == getpgrp();
 }
 
 static size_t columns(const struct run_job *job)
 {
     struct winsize size;
-    if (ioctl(job->err.fd, TIOCGWINSZ, &size) || size.ws_col < 2)
+    if (ioctl(job->output.err.fd, TIOCGWINSZ, &size) || size.ws_col < 2)
         return 80;
     return size.ws_col;
 }
@@ -162,7 +162,7 @@ static void show_status(struct run_job *job, uint64_t now)
     if (text.used > most)
         bytes[most] = '\0';
     if (in_foreground(job))
-        run_sink_draw(&job->err, bytes);
+        run_sink_draw(&job->output.err, bytes);
 }
 
 /* ------------------------------------------------------------------ the loop's */
@@ -192,7 +192,7 @@ void run_watch_finish(struct run_job *job)
 {
     struct run_watch *watch = &job->watch;
     watch->status_ns = watch->drain_ns = UINT64_MAX;
-    run_sink_erase(&job->err);
+    run_sink_erase(&job->output.err);
     if (watch->trace)
         run_trace_leave(watch->trace);
 }

@@ -44,7 +44,7 @@ void run_stopped_look(struct run_job *job)
             rank->stopped = change.si_status;
             say_stopped(job, rank);
         } else if (rank && change.si_code == CLD_CONTINUED) {
-            if (rank->stopped && !job->stopping)
+            if (rank->stopped && !job->stop.stopping)
                 run_say(job, "rank %d goes on", rank->number);
             rank->stopped = 0;
         }

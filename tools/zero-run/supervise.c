@@ -30,7 +30,7 @@ zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 // The ranks are not reaped before the job's end, so their numbers are nobody else's.
 void run_kill(struct run_job *job)
 {
-    job->ended_by = SIGKILL;
+    job->stop.ended_by = SIGKILL;
     for (int i = 0; i < job->count; i++)
         run_signals_send_one(&job->ranks[i], SIGKILL);
 }
@@ -43,7 +43,7 @@ uint64_t run_after_grace(const struct run_job *job)
 bool run_ask(struct run_job *job)
 {
     struct control_segment *segment = job->watch.segment;
-    if (!segment || job->stopping)
+    if (!segment || job->stop.stopping)
         return false;
     control_stop(segment);
     if (!control_listens(segment))
@@ -52,27 +52,27 @@ bool run_ask(struct run_job *job)
         control_insist(segment);
         return false;
     }
-    if (job->ask_ns == UINT64_MAX)
-        job->ask_ns = run_after_grace(job);
+    if (job->stop.ask_ns == UINT64_MAX)
+        job->stop.ask_ns = run_after_grace(job);
     return true;
 }
 
 static void terminate(struct run_job *job)
 {
-    job->ask_ns = UINT64_MAX;
-    job->kill_ns = run_after_grace(job);
+    job->stop.ask_ns = UINT64_MAX;
+    job->stop.kill_ns = run_after_grace(job);
     if (job->watch.segment)
         control_insist(job->watch.segment);
-    job->ended_by = SIGTERM;
+    job->stop.ended_by = SIGTERM;
     run_signals_send(job, SIGTERM);
     run_signals_send(job, SIGCONT); // a suspended process would not see it
 }
 
 void run_stop(struct run_job *job)
 {
-    if (job->stopping)
+    if (job->stop.stopping)
         return;
-    job->stopping = true;
+    job->stop.stopping = true;
     terminate(job);
 }
 
@@ -97,19 +97,19 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
     // Not reaped: see run_kill().
     if (rank->ended ||
         waitid(P_PIDFD, (id_t)rank->pidfd, &rank->end, WEXITED | WNOWAIT | WNOHANG) ||
-        rank->end.si_pid == 0 || (!job->stopping && run_orphans_succeed(job, rank)))
+        rank->end.si_pid == 0 || (!job->stop.stopping && run_orphans_succeed(job, rank)))
         return;
     epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
     rank->ended = true;
     job->running--;
     drain_streams(rank);
     rank->well = run_ended_well(job, rank);
-    if (rank->well || job->stopping)
+    if (rank->well || job->stop.stopping)
         return;
     struct run_rank *first = run_first_to_end(job);
     if (first)
         rank_ended(job, first);
-    if (job->stopping)
+    if (job->stop.stopping)
         return;
     job->failed_rank = rank->number;
     job->failed_ns = base_clock_ns();
@@ -130,9 +130,9 @@ static void collect_exits(struct run_job *job)
 
 static void time_out(struct run_job *job)
 {
-    job->timeout_ns = UINT64_MAX;
-    job->timed_out = !job->stopping;
-    if (!job->timed_out)
+    job->stop.timeout_ns = UINT64_MAX;
+    job->stop.timed_out = !job->stop.stopping;
+    if (!job->stop.timed_out)
         return;
     const bool asked = run_ask(job);
     run_say(job, "the job has run for %d s (--timeout): %s", job->options->timeout_s,
@@ -148,7 +148,7 @@ static void insist(struct run_job *job)
     run_say(job, "the ranks have not stopped in %d s (--grace): SIGTERM", job->options->grace_s);
     run_watch_blame(job, -1);
     // After a time-out none of their ends is a failure; after a signal that decides the status.
-    if (job->timed_out)
+    if (job->stop.timed_out)
         run_stop(job);
     else
         terminate(job);
@@ -157,13 +157,13 @@ static void insist(struct run_job *job)
 static void check_deadlines(struct run_job *job)
 {
     const uint64_t now = base_clock_ns();
-    if (now >= job->timeout_ns)
+    if (now >= job->stop.timeout_ns)
         time_out(job);
-    if (now >= job->ask_ns)
+    if (now >= job->stop.ask_ns)
         insist(job);
-    if (now >= job->kill_ns) {
-        job->kill_ns = UINT64_MAX - 1; // once
-        job->ended_by = SIGKILL;
+    if (now >= job->stop.kill_ns) {
+        job->stop.kill_ns = UINT64_MAX - 1; // once
+        job->stop.ended_by = SIGKILL;
         run_signals_send(job, SIGKILL);
     }
 }
@@ -172,13 +172,14 @@ static void check_deadlines(struct run_job *job)
 static bool is_asked(struct run_job *job, const struct run_sink *sink)
 {
     const bool hangup = sink->failed == EIO && run_signals_ask(job, SIGHUP);
-    return job->ask_ns != UINT64_MAX || (hangup && run_ask(job));
+    return job->stop.ask_ns != UINT64_MAX || (hangup && run_ask(job));
 }
 
 // A reader has gone, or a terminal has been closed; nohup's wish is respected.
 static bool nobody_reads(const struct run_job *job, const struct run_sink *sink)
 {
-    return sink->failed == EPIPE || (sink->failed == EIO && sink->terminal && !job->ignored_hangup);
+    return sink->failed == EPIPE ||
+           (sink->failed == EIO && sink->terminal && !job->inherited.ignored_hangup);
 }
 
 static void check_logs(struct run_job *job)
@@ -202,13 +203,13 @@ static void check_logs(struct run_job *job)
 
 static void check_sinks(struct run_job *job)
 {
-    struct run_sink *sinks[2] = {&job->out, &job->err};
+    struct run_sink *sinks[2] = {&job->output.out, &job->output.err};
     char text[RUN_ERRNO_TEXT];
-    const char *const names[2] = {"output", job->one_sink ? "output and error" : "error"};
+    const char *const names[2] = {"output", job->output.one_sink ? "output and error" : "error"};
     for (int i = 0; i < 2; i++) {
-        if (!sinks[i]->failed || job->told_sink[i])
+        if (!sinks[i]->failed || job->output.told_sink[i])
             continue;
-        job->told_sink[i] = true;
+        job->output.told_sink[i] = true;
         const bool useless = nobody_reads(job, sinks[i]);
         const bool asked = useless && is_asked(job, sinks[i]);
         run_say(job, "cannot write to standard %s: %s%s", names[i],
@@ -218,7 +219,7 @@ static void check_sinks(struct run_job *job)
                           : "; its output is lost");
         if (!useless)
             continue;
-        job->unread = true;
+        job->output.unread = true;
         if (!asked)
             run_stop(job);
     }
@@ -226,8 +227,8 @@ static void check_sinks(struct run_job *job)
 
 static int poll_timeout(const struct run_job *job)
 {
-    const uint64_t due[] = {job->timeout_ns, job->ask_ns, job->kill_ns, run_watch_due(job),
-                            run_join_due(&job->join)};
+    const uint64_t due[] = {job->stop.timeout_ns, job->stop.ask_ns, job->stop.kill_ns,
+                            run_watch_due(job), run_join_due(&job->output.join)};
     const uint64_t now = base_clock_ns();
     uint64_t next = UINT64_MAX;
     for (size_t i = 0; i < sizeof due / sizeof *due; i++)
@@ -263,17 +264,17 @@ static void turn(struct run_job *job, int timeout)
     struct pollfd *polls = job->polls;
     polls[0] = (struct pollfd){.fd = job->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = job->exits, .events = POLLIN};
-    polls[2] = poll_sink(&job->out);
-    polls[3] = poll_sink(&job->err);
+    polls[2] = poll_sink(&job->output.out);
+    polls[3] = poll_sink(&job->output.err);
     polls[4] = (struct pollfd){.fd = job->metrics.input, .events = POLLIN};
     const nfds_t count = poll_streams(job);
     if (poll(polls, count, timeout) < 0)
         return; // interrupted: the caller comes back
 
     if (polls[2].revents)
-        run_sink_write(&job->out);
+        run_sink_write(&job->output.out);
     if (polls[3].revents)
-        run_sink_write(&job->err);
+        run_sink_write(&job->output.err);
     if (polls[4].revents)
         run_metrics_read(&job->metrics);
     for (int i = 0; i < STREAMS * job->count; i++) {
@@ -304,19 +305,20 @@ static void give_up(struct run_sink *sink)
 
 void run_flush(struct run_job *job)
 {
-    const int signals = job->stop_signals;
-    while (((job->out.used && !job->out.failed) || (job->err.used && !job->err.failed)) &&
-           job->stop_signals == signals) {
+    const int signals = job->stop.signals;
+    while (((job->output.out.used && !job->output.out.failed) ||
+            (job->output.err.used && !job->output.err.failed)) &&
+           job->stop.signals == signals) {
         turn(job, -1);
         run_signals_take(job);
     }
-    if (job->stop_signals == signals)
+    if (job->stop.signals == signals)
         return;
     // Whoever interrupts now doesn't want the rest, but for zero-run's own words.
-    give_up(&job->out);
+    give_up(&job->output.out);
     check_sinks(job);
     turn(job, 0);
-    give_up(&job->err);
+    give_up(&job->output.err);
 }
 
 // Ends what ranks have left behind, and takes the last output.
@@ -337,7 +339,7 @@ static void finish(struct run_job *job)
         for (int s = 0; s < STREAMS; s++)
             if (job->ranks[i].streams[s].line)
                 run_stream_close(&job->ranks[i].streams[s]);
-    run_join_show(&job->join, UINT64_MAX);
+    run_join_show(&job->output.join, UINT64_MAX);
     run_metrics_disconnect(&job->metrics);
     // Last, for a number that has been reaped may become a stranger's.
     run_guardian_end(&job->guardian);
@@ -357,17 +359,17 @@ bool run_rest(struct run_job *job, uint64_t until)
     for (;;) {
         run_signals_take(job);
         const uint64_t now = base_clock_ns();
-        if (now >= job->timeout_ns) {
+        if (now >= job->stop.timeout_ns) {
             run_say(job, "the job has run for %d s (--timeout)", job->options->timeout_s);
-            job->timed_out = true;
+            job->stop.timed_out = true;
         }
-        if (job->stop_signals || job->timed_out || job->unread || now >= until)
+        if (job->stop.signals || job->stop.timed_out || job->output.unread || now >= until)
             break;
-        const uint64_t next = until < job->timeout_ns ? until : job->timeout_ns;
+        const uint64_t next = until < job->stop.timeout_ns ? until : job->stop.timeout_ns;
         turn(job, (int)((next - now) / 1000000) + 1);
     }
     job->resting = false;
-    return !job->stop_signals && !job->timed_out && !job->unread;
+    return !job->stop.signals && !job->stop.timed_out && !job->output.unread;
 }
 
 void run_end(struct run_job *job)
@@ -384,7 +386,7 @@ void run_supervise(struct run_job *job)
         collect_exits(job);
         run_signals_take(job);
         check_deadlines(job);
-        run_join_show(&job->join, base_clock_ns());
+        run_join_show(&job->output.join, base_clock_ns());
         run_watch_update(job);
     }
     finish(job);

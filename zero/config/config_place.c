@@ -39,8 +39,10 @@ static zero_result read_descriptor(const char *name, int *fd, struct base_error 
 
 static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
 {
-    int plan = 0, world = config->world, here = 0;
+    int plan = 0, probe = 0, world = config->world, here = 0;
     zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
+    if (!result)
+        result = read_number("ZERO_PLAN_PROBE", 0, 1, &probe, error);
     if (!result)
         result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
     if (!result)
@@ -52,6 +54,7 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     if (result)
         return result;
     config->plan = plan == 1;
+    config->probe = plan == 1 && probe == 1;
     if (config->plan) {
         config->rank = 0;
         config->world = world;

@@ -1,0 +1,59 @@
+/**
+ * tools/zero-run/run_options.h: what the command line says.
+ */
+#ifndef TOOLS_ZERO_RUN_RUN_OPTIONS_H
+#define TOOLS_ZERO_RUN_RUN_OPTIONS_H
+
+#include "base/error.h"
+#include "tools/zero-run/rank_output.h"
+
+#include <signal.h>
+
+/* ------------------------------------------------------------------ run_options.c */
+
+enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
+
+struct run_options {
+    int ranks;
+    int least;             /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
+    int restarts;          /**< at most; -1: not given */
+    int backoff_s;         /**< before a second restart without progress; -1: not given */
+    int timeout_s;         /**< 0: none */
+    int grace_s;           /**< from a request to stop to SIGTERM, and from there to SIGKILL */
+    sigset_t stop_signals; /**< besides SIGTERM and SIGINT: they ask the job to stop */
+    enum run_bind bind;
+    bool plan, plan_json, plan_probe;
+    int plan_world; /**< ranks to plan for, */
+    int plan_here;  /**< and how many of them are on this host */
+    bool explain;
+    bool help, version;
+    enum run_when prefix, color, pty;
+    const char *only;     /**< the list of --only; NULL: all */
+    unsigned char *shown; /**< of each rank, whether its output is; NULL: all */
+    enum run_when status; /**< never: no status at all; always: --status has a time */
+    int status_s;         /**< between two status lines that are not redrawn */
+    const char *trace;    /**< NULL: none */
+    const char *log_dir;  /**< NULL: none */
+    const char *metrics;  /**< NULL: none */
+    char *settings;       /**< the -o's, a line each; NULL: none */
+    char **program;       /**< and its arguments */
+};
+
+/** Reads the command line. ZERO_E_INVALID (what is wrong), ZERO_E_NOMEM. run_options_free() in
+ * either case. */
+zero_result run_options_parse(struct run_options *options, int argc, char **argv,
+                              struct base_error *error);
+void run_options_free(struct run_options *options);
+
+/* ------------------------------------------------------------------ rank_filter.c */
+
+/** Reads a list such as "0,4-7" of ranks below `ranks` and marks them in shown[]. ZERO_E_INVALID
+ * (what is wrong). */
+zero_result run_only_parse(const char *list, int ranks, unsigned char *shown,
+                           struct base_error *error);
+
+/* ------------------------------------------------------------------ run_help.c */
+
+extern const char run_help[];
+
+#endif
