@@ -1,6 +1,6 @@
 #include "collectives/rendezvous/launcher_family.h"
 #include "collectives/rendezvous/launcher_variables.h"
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 #include "collectives/rendezvous/rendezvous.h"
 
 #include "base/hash.h"

@@ -1,39 +1,172 @@
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/hash.h"
-#include "collectives/rendezvous/mesh_callers.h"
+#include "base/text.h"
+#include "collectives/rendezvous/mesh_internal.h"
 
-#include <stdio.h>
+#include <arpa/inet.h>
 #include <string.h>
-#include <unistd.h>
 
-static zero_result check(const struct boot_meeting *place, const struct boot_master *master,
-                         struct base_error *error)
+static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
+
+/* ------------------------------------------------------------------ where ranks meet */
+
+static zero_result listen_at_master(struct meeting *meeting, struct base_error *error)
 {
-    if (place->world < 1 || place->world > BOOT_MESH_MAX || place->rank < 0 ||
-        place->rank >= place->world)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "rank %d of %d: 1 to %d ranks can meet over a network, for each is "
-                         "connected to every other one",
-                         place->rank, place->world, BOOT_MESH_MAX);
-    if (strlen(place->job) >= BOOT_JOB_BYTES || strlen(place->name) >= BOOT_NAME_BYTES)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "rank %d: the job's id or the name \"%.100s\" is too long (%d and %d "
-                         "bytes fit)",
-                         place->rank, place->name, BOOT_JOB_BYTES - 1, BOOT_NAME_BYTES - 1);
-    if (place->world > 1 && (!*master->address || master->port < 1 || master->port > BOOT_PORT_MAX))
-        return zero_fail(error, ZERO_E_INVALID, "rank %d: rank 0 at \"%s\", port %d: nobody is",
-                         place->rank, master->address, master->port);
+    const struct boot_master *master = meeting->master;
+    const struct boot_meeting *place = meeting->place;
+    unsigned char address[MESH_ADDRESS_BYTES] = {0};
+    if (!mesh_names_loopback(master, address))
+        memset(address, 0, sizeof address);
+    const uint64_t free_ns = base_clock_ns() + busy_ns;
+    for (bool told = false;; told = true) {
+        const zero_result result = mesh_listen(&meeting->listener, address, master->port,
+                                               place->world + BOOT_CALLERS_MAX, error);
+        if (result != ZERO_AGAIN)
+            return result;
+        if (!told)
+            base_logf(place->log, ZERO_LOG_WARN, "coll",
+                      "rank 0: port %d (%s) is in use; waiting for it", master->port,
+                      master->source);
+        const int left =
+            boot_time_left(free_ns < place->deadline_ns ? free_ns : place->deadline_ns, 50);
+        if (left == 0)
+            return zero_fail(error, ZERO_E_IO,
+                             "rank 0: port %d (%s) is in use by another process: give the job "
+                             "another one (ZERO_MASTER_PORT)",
+                             master->port, master->source);
+        poll(NULL, 0, left);
+    }
+}
+
+// Other clients reach this one by the interface that leads to rank 0. By loopback only clients of
+// this host reach it, which need not be all.
+static zero_result listen_for_clients(struct meeting *meeting, struct base_error *error)
+{
+    unsigned char address[MESH_ADDRESS_BYTES], named[MESH_ADDRESS_BYTES];
+    int port;
+    if (!mesh_address(meeting->sockets[0], false, address, &port))
+        return zero_fail(error, ZERO_E_PEER, "it has closed its connection");
+    if (mesh_is_loopback(address) && !mesh_names_loopback(meeting->master, named))
+        memset(address, 0, sizeof address);
+    const zero_result result = mesh_listen(&meeting->listener, address, 0,
+                                           meeting->place->world + BOOT_CALLERS_MAX, error);
+    if (result)
+        return result < 0 ? result : zero_fail(error, ZERO_E_IO, "no port is free to listen at");
+    if (!mesh_address(meeting->listener, false, address, &port))
+        return zero_fail(error, ZERO_E_IO, "the listening socket has no address");
+    meeting->hello.port = (uint32_t)port;
     return ZERO_OK;
 }
 
-static void name_host(char host[BOOT_HOST_BYTES])
+static zero_result call_master(struct meeting *meeting, struct base_error *error)
 {
-    char name[256] = "";
-    if (gethostname(name, sizeof name - 1))
-        snprintf(name, sizeof name, "unknown");
-    snprintf(host, BOOT_HOST_BYTES, "%.*s", BOOT_HOST_BYTES - 1, name);
-    mesh_clean(host, BOOT_HOST_BYTES);
+    return mesh_call(&meeting->sockets[0], meeting->master, boot_patience(meeting), error)
+               ? ZERO_AGAIN
+               : listen_for_clients(meeting, error);
 }
+
+// The address as people write it; one of IPv4 without the form in which IPv6 has it.
+static void caller_text(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES])
+{
+    static const char form[] = "::ffff:";
+    unsigned char address[MESH_ADDRESS_BYTES] = {0};
+    char bytes[INET6_ADDRSTRLEN] = "an unknown address";
+    int port;
+    mesh_address(caller->fd, true, address, &port);
+    inet_ntop(AF_INET6, address, bytes, sizeof bytes);
+    const bool v4 = strncmp(bytes, form, sizeof form - 1) == 0 && strchr(bytes, '.');
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0}, "a call from %s",
+                  v4 ? bytes + sizeof form - 1 : bytes);
+}
+
+// Where rank 0 is: "port 6106 of 10.0.0.4 (MASTER_ADDR, MASTER_PORT + 1)".
+static const char *port_text(const struct meeting *meeting, char text[BOOT_TEXT_BYTES])
+{
+    const struct boot_master *master = meeting->master;
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0}, "port %d of %s (%s)", master->port,
+                  master->address, master->source);
+    return text;
+}
+
+static void place_text(const struct meeting *meeting, char text[BOOT_TEXT_BYTES])
+{
+    char port[BOOT_TEXT_BYTES];
+    text[0] = '\0';
+    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
+                  "\"%s\"; rank 0 is on host %s and listens at %s%s%s; job %s",
+                  meeting->place->name, meeting->hosts[0], port_text(meeting, port),
+                  meeting->doubt ? ", which " : "", meeting->doubt ? meeting->doubt : "",
+                  meeting->place->job);
+}
+
+static void unreached_text(const struct meeting *meeting, zero_result result, const char *why,
+                           struct base_text *text)
+{
+    char port[BOOT_TEXT_BYTES];
+    base_text_add(text, "rank 0 of %d at %s: %s%s", meeting->place->world, port_text(meeting, port),
+                  why, meeting->other);
+    if (result == ZERO_AGAIN)
+        base_text_add(text, "; rank 0 has to run on that host, this one has to know its name, and "
+                            "the port has to be open to it");
+}
+
+/* ------------------------------------------------------------------ what it says meanwhile */
+
+static void say(const struct meeting *meeting, double seconds, const char *what)
+{
+    const struct boot_meeting *place = meeting->place;
+    base_logf(place->log, ZERO_LOG_WARN, "coll",
+              "rank %d (host %s) has waited %.0f s %s (job %.60s, \"%s\")", place->rank,
+              meeting->hello.host, seconds, what, place->job, place->name);
+}
+
+void mesh_remind(struct meeting *meeting, const char *what)
+{
+    double seconds;
+    if (boot_wait_says(&meeting->wait, &seconds))
+        say(meeting, seconds, what);
+}
+
+static void say_waiting(struct meeting *meeting, double seconds, const char *ranks, const char *why)
+{
+    char what[2 * BOOT_TEXT_BYTES] = "", place[BOOT_TEXT_BYTES];
+    struct base_text text = {what, sizeof what, 0};
+    if (why) {
+        base_text_add(&text, "for ");
+        unreached_text(meeting, ZERO_OK, why, &text);
+        say(meeting, seconds, what);
+    } else if (meeting->place->rank > 0) {
+        base_text_add(&text, "at the rendezvous, where rank 0 (%s) waits for %s of %d",
+                      port_text(meeting, place), ranks, meeting->place->world);
+        say(meeting, seconds, what);
+    } else {
+        meeting->doubt = meeting->doubt ? meeting->doubt : mesh_doubt(meeting->master);
+        place_text(meeting, place);
+        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+                  "rank 0 has waited %.0f s at the rendezvous for %s of %d (%s)%s", seconds, ranks,
+                  meeting->place->world, place, meeting->other);
+    }
+}
+
+static const struct boot_way several_hosts = {
+    .size = sizeof(struct boot_way),
+    .name = "several hosts",
+    .apart = true,
+    .listen = listen_at_master,
+    .call = call_master,
+    .enter = mesh_enter,
+    .caller_text = caller_text,
+    .place_text = place_text,
+    .unreached_text = unreached_text,
+    .say_waiting = say_waiting,
+    .finish_server = mesh_finish_server,
+    .finish_client = mesh_finish_client,
+};
+
+/* ------------------------------------------------------------------ the mesh */
 
 static void find_host_id(const struct boot_meeting *place,
                          unsigned char host_id[BOOT_HOST_ID_BYTES])
@@ -45,55 +178,40 @@ static void find_host_id(const struct boot_meeting *place,
     base_hash128_bytes(base_hash128(place->host_id, strlen(place->host_id), 0), host_id);
 }
 
-// Which ranks are on the host of this one.
-static void count_neighbours(const struct mesh_meeting *meeting)
+// Counts the ranks on the host of this one.
+static void count_neighbours(const struct meeting *meeting, struct boot_mesh *mesh)
 {
-    struct boot_mesh *mesh = meeting->mesh;
-    const struct mesh_entry *own = &meeting->entries[meeting->place->rank];
+    const struct boot_hello *own = &meeting->hello;
     for (int rank = 0; rank < mesh->world; rank++) {
-        const bool here =
-            memcmp(meeting->entries[rank].host_id, own->host_id, sizeof own->host_id) == 0;
+        const bool here = rank == own->rank || memcmp(meeting->table->entries[rank].host_id,
+                                                      own->host_id, sizeof own->host_id) == 0;
         mesh->local_world += here;
-        mesh->local_rank += here && rank < meeting->place->rank;
+        mesh->local_rank += here && rank < own->rank;
     }
 }
 
-static bool allocate(struct mesh_meeting *meeting)
+static bool allocate(struct boot_mesh *mesh, struct meeting *meeting)
 {
-    struct boot_mesh *mesh = meeting->mesh;
     const size_t world = (size_t)meeting->place->world;
     mesh->world = meeting->place->world;
-    mesh->sockets = base_calloc(world, sizeof *mesh->sockets);
-    mesh->hosts = base_calloc(world, sizeof *mesh->hosts);
-    mesh->pids = base_calloc(world, sizeof *mesh->pids);
+    mesh->sockets = meeting->sockets = base_calloc(world, sizeof *mesh->sockets);
+    mesh->hosts = meeting->hosts = base_calloc(world, sizeof *mesh->hosts);
+    mesh->pids = meeting->pids = base_calloc(world, sizeof *mesh->pids);
     meeting->table = base_calloc(1, mesh_table_bytes(mesh->world));
-    meeting->polls = base_calloc(1 + BOOT_CALLERS_MAX + world, sizeof *meeting->polls);
-    meeting->callers = base_calloc(1, sizeof *meeting->callers);
     for (size_t rank = 0; mesh->sockets && rank < world; rank++)
         mesh->sockets[rank] = -1;
-    return mesh->sockets && mesh->hosts && mesh->pids && meeting->table && meeting->polls &&
-           meeting->callers;
+    return mesh->sockets && mesh->hosts && mesh->pids && meeting->table;
 }
 
-static zero_result meet(struct mesh_meeting *meeting, struct base_error *error)
+static zero_result meet(struct meeting *meeting, struct boot_mesh *mesh, struct base_error *error)
 {
-    const int rank = meeting->place->rank;
-    if (!allocate(meeting))
-        return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to meet %d ranks", rank,
-                         meeting->place->world);
-    meeting->entries = (struct mesh_entry *)(meeting->table + sizeof(uint64_t));
-    name_host(meeting->mesh->hosts[rank]);
-    meeting->mesh->pids[rank] = getpid();
-    memcpy(meeting->entries[rank].host, meeting->mesh->hosts[rank], BOOT_HOST_BYTES);
-    meeting->entries[rank].pid = getpid();
-    find_host_id(meeting->place, meeting->entries[rank].host_id);
-    meeting->wait = boot_wait_begin(meeting->place->remind_ns, meeting->place->deadline_ns);
-    meeting->wait.asked = meeting->place->asked;
-    zero_result result = ZERO_OK;
-    if (meeting->mesh->world > 1)
-        result = rank == 0 ? mesh_server(meeting, error) : mesh_client(meeting, error);
+    if (!allocate(mesh, meeting))
+        return boot_fail_memory(meeting->place, error);
+    memcpy(meeting->hello.secret, meeting->master->secret, sizeof meeting->hello.secret);
+    find_host_id(meeting->place, meeting->hello.host_id);
+    const zero_result result = boot_meeting_run(meeting, error);
     if (!result)
-        count_neighbours(meeting);
+        count_neighbours(meeting, mesh);
     return result;
 }
 
@@ -101,14 +219,16 @@ zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *pl
                            const struct boot_master *master, struct base_error *error)
 {
     *mesh = (struct boot_mesh){.world = 0};
-    zero_result result = check(place, master, error);
+    zero_result result = boot_meeting_check(place, BOOT_MESH_MAX, error);
     if (result)
         return result;
-    struct mesh_meeting meeting = {.mesh = mesh, .place = place, .master = master};
-    result = meet(&meeting, error);
+    if (place->world > 1 && (!*master->address || master->port < 1 || master->port > BOOT_PORT_MAX))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "rank %d: rank 0 at \"%s\", port %d: no rank can listen there",
+                         place->rank, master->address, master->port);
+    struct meeting meeting = {.way = &several_hosts, .place = place, .master = master};
+    result = meet(&meeting, mesh, error);
     base_free(meeting.table);
-    base_free(meeting.polls);
-    base_free(meeting.callers);
     if (result)
         boot_mesh_close(mesh);
     return result;

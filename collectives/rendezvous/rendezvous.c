@@ -1,55 +1,173 @@
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 
 #include "base/arena.h"
-#include "base/hash.h"
 #include "base/text.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-socklen_t boot_address(struct sockaddr_un *address, const struct boot_link *link)
+/* ------------------------------------------------------------------ where ranks meet */
+
+// The process at the other end of a connection; false with errno.
+static bool find_peer(int fd, struct ucred *peer)
 {
-    char key[BOOT_JOB_BYTES + BOOT_NAME_BYTES + 1];
-    const int length = snprintf(key, sizeof key, "%s\n%s", link->job, link->name);
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    // A name that starts with a zero byte is abstract: no file, gone with its socket.
-    const int used =
-        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "zero-%u-%016llx",
-                 (unsigned)geteuid(), (unsigned long long)base_hash64(key, (size_t)length, 0));
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
+    socklen_t size = sizeof *peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) == 0;
 }
 
-void boot_place_text(const struct boot_link *link, char text[BOOT_TEXT_BYTES])
+// The process that listens at this address already; 0: it has ended since.
+static pid_t listener_pid(const struct sockaddr_un *address, socklen_t length)
+{
+    struct ucred peer = {.pid = 0};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && (connect(fd, (const struct sockaddr *)address, length) || !find_peer(fd, &peer)))
+        peer.pid = 0;
+    boot_fd_close(&fd);
+    return peer.pid;
+}
+
+static zero_result listen_here(struct meeting *meeting, struct base_error *error)
+{
+    const struct boot_meeting *place = meeting->place;
+    struct sockaddr_un address;
+    const socklen_t length = boot_address(&address, place->job, place->name);
+    meeting->listener = boot_socket(AF_UNIX);
+    if (meeting->listener < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: a socket for the rendezvous");
+    if (bind(meeting->listener, (struct sockaddr *)&address, length)) {
+        if (errno != EADDRINUSE)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: naming the rendezvous socket");
+        return zero_fail(error, ZERO_E_INVALID,
+                         "rank 0: process %d listens already as rank 0 of job %s, \"%s\": give "
+                         "every job a ZERO_JOB of its own, every context a name",
+                         (int)listener_pid(&address, length), place->job, place->name);
+    }
+    if (listen(meeting->listener, place->world + BOOT_CALLERS_MAX))
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: listening for the other ranks");
+    return ZERO_OK;
+}
+
+static zero_result call_here(struct meeting *meeting, struct base_error *error)
+{
+    struct sockaddr_un address;
+    struct ucred peer;
+    const socklen_t length = boot_address(&address, meeting->place->job, meeting->place->name);
+    int *fd = &meeting->sockets[0];
+    *fd = boot_socket(AF_UNIX);
+    if (*fd < 0)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "a socket for the rendezvous");
+    if (connect(*fd, (struct sockaddr *)&address, length)) {
+        const int errnum = errno;
+        boot_fd_close(fd);
+        zero_fail_errno(error, ZERO_E_IO, errnum, "calling rank 0");
+        return errnum == ECONNREFUSED || errnum == EAGAIN || errnum == EINTR ? ZERO_AGAIN
+                                                                             : ZERO_E_IO;
+    }
+    if (!find_peer(*fd, &peer))
+        return zero_fail_errno(error, ZERO_E_IO, errno, "looking who listens");
+    if (peer.uid != geteuid())
+        return zero_fail(error, ZERO_E_INVALID,
+                         "process %d of user %u listens in place of rank 0 of job %s",
+                         (int)peer.pid, (unsigned)peer.uid, meeting->place->job);
+    meeting->pids[0] = peer.pid;
+    return ZERO_OK;
+}
+
+static const char *admit(void *user, struct boot_caller *caller)
+{
+    (void)user;
+    struct ucred peer;
+    if (!find_peer(caller->fd, &peer))
+        return "the system does not say who it is";
+    caller->pid = peer.pid;
+    return peer.uid == geteuid() ? NULL : "it belongs to another user";
+}
+
+static bool enter(struct meeting *meeting, const struct boot_caller *caller)
+{
+    (void)meeting;
+    (void)caller;
+    return true;
+}
+
+static void caller_text(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES])
+{
+    snprintf(text, BOOT_TEXT_BYTES, "process %d", (int)caller->pid);
+}
+
+// The socket as ss(8) shows it, job and name, and who can come there.
+static void place_text(const struct meeting *meeting, char text[BOOT_TEXT_BYTES])
 {
     static const char elsewhere[] = ": for ranks elsewhere set MASTER_ADDR, MASTER_PORT and "
                                     "ZERO_TRANSPORT=tcp on all ranks";
+    const struct boot_meeting *place = meeting->place;
     struct sockaddr_un address;
-    boot_address(&address, link);
+    boot_address(&address, place->job, place->name);
     text[0] = '\0';
     base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0},
                   "\"%s\", at the socket @%s, where only ranks of one host, user and network "
                   "namespace meet%s; job %s, to be the same on all (ZERO_JOB)",
-                  link->name, address.sun_path + 1, link->all_here ? "" : elsewhere, link->job);
+                  place->name, address.sun_path + 1, place->all_here ? "" : elsewhere, place->job);
 }
 
-static zero_result check_meeting(const struct boot_meeting *meeting, struct base_error *error)
+static void unreached_text(const struct meeting *meeting, zero_result result, const char *why,
+                           struct base_text *text)
 {
-    if (meeting->world < 1 || meeting->world > BOOT_WORLD_MAX || meeting->rank < 0 ||
-        meeting->rank >= meeting->world)
-        return zero_fail(error, ZERO_E_INVALID, "rank %d of %d: there can be 1 to %d ranks",
-                         meeting->rank, meeting->world, BOOT_WORLD_MAX);
-    if (strlen(meeting->job) >= BOOT_JOB_BYTES || strlen(meeting->name) >= BOOT_NAME_BYTES)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "rank %d: the job's id or the name \"%.100s\" is too long (%d and %d "
-                         "bytes fit)",
-                         meeting->rank, meeting->name, BOOT_JOB_BYTES - 1, BOOT_NAME_BYTES - 1);
-    return ZERO_OK;
+    char place[BOOT_TEXT_BYTES];
+    place_text(meeting, place);
+    if (result == ZERO_AGAIN)
+        base_text_add(text, "rank 0 of %d did not come to the rendezvous in time (%s)",
+                      meeting->place->world, place);
+    else
+        base_text_add(text, "%s", why);
 }
+
+// In words that are the same on every rank that waits: zero-run shows equal lines once.
+static void say_waiting(struct meeting *meeting, double seconds, const char *ranks, const char *why)
+{
+    char place[BOOT_TEXT_BYTES];
+    place_text(meeting, place);
+    base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+              "the ranks at the rendezvous have waited %.0f s for %s of %d%s (%s)", seconds, ranks,
+              meeting->place->world,
+              !why                       ? ""
+              : meeting->sockets[0] >= 0 ? ", which has not answered"
+                                         : ", which does not listen",
+              place);
+}
+
+static zero_result tell_pids(struct meeting *meeting, struct base_error *error)
+{
+    return boot_send_all(meeting, BOOT_GO, meeting->pids,
+                         (size_t)meeting->place->world * sizeof *meeting->pids, error);
+}
+
+static zero_result hear_pids(struct meeting *meeting, struct base_error *error)
+{
+    return boot_hear(meeting, BOOT_GO, meeting->pids,
+                     (size_t)meeting->place->world * sizeof *meeting->pids, error);
+}
+
+static const struct boot_way one_host = {
+    .size = sizeof(struct boot_way),
+    .name = "one host",
+    .listen = listen_here,
+    .call = call_here,
+    .admit = admit,
+    .enter = enter,
+    .caller_text = caller_text,
+    .place_text = place_text,
+    .unreached_text = unreached_text,
+    .say_waiting = say_waiting,
+    .finish_server = tell_pids,
+    .finish_client = hear_pids,
+};
+
+/* ------------------------------------------------------------------ the link */
 
 static struct boot_link *create_link(const struct boot_meeting *meeting)
 {
@@ -60,23 +178,20 @@ static struct boot_link *create_link(const struct boot_meeting *meeting)
     link->rank = meeting->rank;
     link->world = meeting->world;
     link->log = meeting->log;
-    link->all_here = meeting->all_here;
     link->remind_ns = meeting->remind_ns;
-    link->asked = meeting->asked;
     link->watch = -1;
     snprintf(link->job, sizeof link->job, "%s", meeting->job);
     snprintf(link->name, sizeof link->name, "%s", meeting->name);
     link->sockets = base_calloc(world, sizeof *link->sockets);
     link->watched = base_calloc(world, sizeof *link->watched);
     link->pids = base_calloc(world, sizeof *link->pids);
-    link->message = base_calloc(1, sizeof *link->message);
-    link->polls = base_calloc(1 + BOOT_CALLERS_MAX + world, sizeof *link->polls);
+    link->polls = base_calloc(world + 1, sizeof *link->polls);
     link->socket_count = link->sockets ? (meeting->rank == 0 ? meeting->world : 1) : 0;
-    for (int i = 0; i < link->socket_count; i++)
+    for (size_t i = 0; link->sockets && i < world; i++)
         link->sockets[i] = -1;
     for (size_t i = 0; link->watched && i < world; i++)
         link->watched[i] = -1;
-    if (link->sockets && link->watched && link->pids && link->message && link->polls)
+    if (link->sockets && link->watched && link->pids && link->polls)
         return link;
     boot_close(link);
     return NULL;
@@ -97,15 +212,12 @@ static bool watch(const struct boot_link *link, int rank)
 static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
                                struct base_error *error)
 {
-    const pid_t pid = getpid();
-    int mine = pidfd_open(pid, 0);
+    int mine = pidfd_open(getpid(), 0);
     if (mine < 0)
         return zero_fail_errno(error, ZERO_E_UNSUPPORTED, errno,
                                "rank %d: pidfd_open (Linux 5.3 or newer has it)", link->rank);
-    zero_result result = boot_exchange_fds(link, &mine, 1, link->watched, deadline_ns, error);
+    const zero_result result = boot_exchange_fds(link, &mine, 1, link->watched, deadline_ns, error);
     boot_fd_close(&mine);
-    if (!result)
-        result = boot_exchange_bytes(link, &pid, sizeof pid, link->pids, deadline_ns, error);
     if (result)
         return result;
 
@@ -119,22 +231,21 @@ static zero_result watch_peers(struct boot_link *link, uint64_t deadline_ns,
     return ZERO_OK;
 }
 
-zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meeting,
+zero_result boot_meet(struct boot_link **link, const struct boot_meeting *place,
                       struct base_error *error)
 {
     *link = NULL;
-    zero_result result = check_meeting(meeting, error);
+    zero_result result = boot_meeting_check(place, BOOT_WORLD_MAX, error);
     if (result)
         return result;
-    struct boot_link *made = create_link(meeting);
+    struct boot_link *made = create_link(place);
     if (!made)
-        return zero_fail(error, ZERO_E_NOMEM, "rank %d: no memory to meet %d ranks", meeting->rank,
-                         meeting->world);
-    if (made->world > 1)
-        result = made->rank == 0 ? boot_server(made, meeting->deadline_ns, error)
-                                 : boot_client(made, meeting->deadline_ns, error);
+        return boot_fail_memory(place, error);
+    struct meeting meeting = {
+        .way = &one_host, .place = place, .sockets = made->sockets, .pids = made->pids};
+    result = boot_meeting_run(&meeting, error);
     if (!result)
-        result = watch_peers(made, meeting->deadline_ns, error);
+        result = watch_peers(made, place->deadline_ns, error);
     if (result)
         boot_close(made);
     else
@@ -154,7 +265,6 @@ void boot_close(struct boot_link *link)
     base_free(link->sockets);
     base_free(link->watched);
     base_free(link->pids);
-    base_free(link->message);
     base_free(link->polls);
     base_free(link);
 }

@@ -1,7 +1,7 @@
 // Exchanges through rank 0: it collects every rank's share in rank order and sends all of them to
-// everybody. A share is one message with descriptors, or as many as its bytes need.
+// every rank. A share is one message, with bytes or with descriptors.
 
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,50 +17,43 @@ struct exchange {
     struct boot_wait wait; // for the peer that is waited for now
 };
 
-static size_t part_length(const struct exchange *exchange, size_t offset)
+static zero_result fail_transfer(const struct exchange *exchange, const char *verb, int peer,
+                                 zero_result result, const char *why, struct base_error *error)
 {
-    if (exchange->kind == BOOT_SHARE_FDS)
-        return 0;
-    const size_t left = exchange->total - offset;
-    return left < BOOT_PART_BYTES ? left : BOOT_PART_BYTES;
+    return zero_fail(error, result, "rank %d: %s rank %d (process %d): %s", exchange->link->rank,
+                     verb, peer, (int)exchange->link->pids[peer], why);
 }
 
 static zero_result send_share(const struct exchange *exchange, int peer, int source,
-                              const unsigned char *bytes, const int *fds, struct base_error *error)
+                              const void *bytes, const int *fds, struct base_error *error)
 {
-    const int socket = exchange->link->sockets[peer];
-    const int count = exchange->kind == BOOT_SHARE_FDS ? (int)exchange->total : 0;
-    size_t offset = 0, length;
-    do {
-        length = part_length(exchange, offset);
-        struct boot_header header = {.type = BOOT_PART,
-                                     .sequence = exchange->link->sequence,
-                                     .source = (uint32_t)source,
-                                     .total = exchange->total,
-                                     .offset = offset,
-                                     .length = (uint32_t)length,
-                                     .kind = exchange->kind};
-        struct base_error sent = {.result = ZERO_OK};
-        const zero_result result = boot_send(socket, &header, length ? bytes + offset : NULL, fds,
-                                             count, exchange->deadline_ns, &sent);
-        if (result)
-            return zero_fail(error, result, "rank %d: sending to rank %d (process %d): %s",
-                             exchange->link->rank, peer, (int)exchange->link->pids[peer],
-                             sent.message);
-        offset += length;
-    } while (length && offset < exchange->total);
-    return ZERO_OK;
+    const struct boot_link *link = exchange->link;
+    const bool is_fds = exchange->kind == BOOT_SHARE_FDS;
+    struct boot_part part = {.sequence = link->sequence,
+                             .total = exchange->total,
+                             .source = (uint32_t)source,
+                             .kind = exchange->kind};
+    const struct iovec payload[2] = {{&part, sizeof part},
+                                     {(void *)bytes, is_fds ? 0 : exchange->total}};
+    struct base_error sent = {.result = ZERO_OK};
+    const zero_result result =
+        boot_send_with(link->sockets[peer], BOOT_PART, payload, fds,
+                       is_fds ? (int)exchange->total : 0, exchange->deadline_ns, &sent);
+    return result ? fail_transfer(exchange, "sending to", peer, result, sent.message, error)
+                  : ZERO_OK;
 }
 
 // The rank of those this one is connected to that has gone away, -1 if none. Its socket says so,
-// or, if a child that it has left behind holds that open, its process.
+// or, if a child that it has left behind holds that open, its process. What the peer has sent comes
+// first.
 static int gone_rank(const struct boot_link *link, int peer, bool ended)
 {
+    if (link->polls[peer].revents)
+        return -1;
     for (int rank = 0; rank < link->socket_count; rank++)
-        if (rank != peer && link->polls[rank].revents)
+        if (link->polls[rank].revents)
             return rank;
-    // What the peer sent before it ended comes first.
-    if (!ended || link->polls[peer].revents)
+    if (!ended)
         return -1;
     return link->rank == 0 ? boot_peer_gone(link) : 0;
 }
@@ -79,13 +72,19 @@ static void remind(struct exchange *exchange, int peer)
             link->job, link->name);
 }
 
-// Waits for a message of `peer`, or until any rank this one is connected to goes away.
+// Until when this rank waits for another one.
+static uint64_t patience(const struct exchange *exchange)
+{
+    return exchange->deadline_ns + (exchange->link->rank == 0 ? 0 : BOOT_GRACE_NS);
+}
+
+// Waits for a message of `peer`, or until any rank this one is connected to goes away. ZERO_AGAIN:
+// nothing has come yet.
 static zero_result wait_for(struct exchange *exchange, int peer, struct base_error *error)
 {
     struct boot_link *link = exchange->link;
     remind(exchange, peer);
-    const uint64_t patience = link->rank == 0 ? 0 : BOOT_VERDICT_NS;
-    const int left = boot_wait_left(&exchange->wait, exchange->deadline_ns + patience, 1000);
+    const int left = boot_wait_left(&exchange->wait, patience(exchange), 1000);
     if (left == 0)
         return zero_fail(error, ZERO_E_TIMEOUT,
                          "rank %d: rank %d (process %d) did not come to exchange %llu in time",
@@ -100,7 +99,7 @@ static zero_result wait_for(struct exchange *exchange, int peer, struct base_err
         (struct pollfd){.fd = link->rank == 0 ? link->watch : link->watched[0], .events = POLLIN};
     if (poll(link->polls, (nfds_t)link->socket_count + 1, left) < 0) {
         if (errno == EINTR)
-            return ZERO_OK;
+            return ZERO_AGAIN;
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank %d: waiting for rank %d", link->rank,
                                peer);
     }
@@ -108,48 +107,49 @@ static zero_result wait_for(struct exchange *exchange, int peer, struct base_err
     if (gone >= 0)
         return zero_fail(error, ZERO_E_PEER, "rank %d (process %d) has gone away", gone,
                          (int)link->pids[gone]);
-    return ZERO_OK;
+    return link->polls[peer].revents ? ZERO_OK : ZERO_AGAIN;
 }
 
-static zero_result receive_message(struct exchange *exchange, int peer, int *fds, int room,
-                                   struct base_error *error)
+// Receives the header of a peer's message, and its descriptors.
+static zero_result receive_message(struct exchange *exchange, int peer, struct boot_header *header,
+                                   int *fds, int room, struct base_error *error)
 {
-    struct boot_link *link = exchange->link;
+    const struct boot_link *link = exchange->link;
+    struct base_error received = {.result = ZERO_OK};
+    zero_result result;
     exchange->wait = boot_wait_begin(link->remind_ns, exchange->deadline_ns);
-    for (;;) {
-        bool arrived = false;
-        struct base_error received = {.result = ZERO_OK};
-        zero_result result =
-            boot_receive(link->sockets[peer], link->message, fds, room, &arrived, &received);
-        if (result)
-            return zero_fail(error, result, "rank %d: receiving from rank %d (process %d): %s",
-                             link->rank, peer, (int)link->pids[peer], received.message);
-        if (arrived)
-            return link->message->header.type == BOOT_FAIL ? boot_peer_failure(link->message, error)
-                                                           : ZERO_OK;
+    do
         result = wait_for(exchange, peer, error);
-        if (result)
-            return result;
-    }
+    while (result == ZERO_AGAIN);
+    if (result)
+        return result;
+    result =
+        boot_receive_with(link->sockets[peer], header, sizeof(struct boot_part) + BOOT_BYTES_MAX,
+                          fds, room, patience(exchange), &received);
+    if (result && header->type == BOOT_FAIL)
+        return zero_fail(error, result, "%s", received.message);
+    return result ? fail_transfer(exchange, "receiving from", peer, result, received.message, error)
+                  : ZERO_OK;
 }
 
-static zero_result check_part(const struct exchange *exchange, int peer, int source, size_t offset,
+static zero_result check_part(const struct exchange *exchange, int peer, int source,
+                              const struct boot_header *header, const struct boot_part *got,
                               struct base_error *error)
 {
-    const struct boot_header *got = &exchange->link->message->header;
-    if (got->type != BOOT_PART || got->sequence != exchange->link->sequence ||
-        got->kind != (uint32_t)exchange->kind || got->total != exchange->total)
+    const bool is_fds = exchange->kind == BOOT_SHARE_FDS;
+    if (header->type != BOOT_PART || header->length < sizeof *got ||
+        got->sequence != exchange->link->sequence || got->kind != (uint32_t)exchange->kind ||
+        got->total != exchange->total)
         return zero_fail(error, ZERO_E_DIVERGED,
                          "rank %d is in exchange %llu of %zu %s, rank %d in exchange %llu of %llu "
                          "%s",
                          exchange->link->rank, (unsigned long long)exchange->link->sequence,
-                         exchange->total,
-                         exchange->kind == BOOT_SHARE_FDS ? "descriptors" : "bytes", peer,
+                         exchange->total, is_fds ? "descriptors" : "bytes", peer,
                          (unsigned long long)got->sequence, (unsigned long long)got->total,
                          got->kind == BOOT_SHARE_FDS ? "descriptors" : "bytes");
-    const size_t fds = exchange->kind == BOOT_SHARE_FDS ? exchange->total : 0;
-    if (got->source != (uint32_t)source || got->offset != offset || got->fds != fds ||
-        got->length != part_length(exchange, offset))
+    const size_t fds = is_fds ? exchange->total : 0, bytes = exchange->total - fds;
+    if (got->source != (uint32_t)source || header->fds != fds ||
+        header->length != sizeof *got + bytes)
         return zero_fail(error, ZERO_E_INVALID, "rank %d: rank %d sent a part out of place",
                          exchange->link->rank, peer);
     return ZERO_OK;
@@ -158,22 +158,28 @@ static zero_result check_part(const struct exchange *exchange, int peer, int sou
 static zero_result receive_share(struct exchange *exchange, int peer, int source,
                                  struct base_error *error)
 {
-    int *fds = exchange->all_fds ? exchange->all_fds + (size_t)source * exchange->total : NULL;
+    const int socket = exchange->link->sockets[peer];
     const int room = exchange->kind == BOOT_SHARE_FDS ? (int)exchange->total : 0;
-    size_t offset = 0, length;
-    do {
-        zero_result result = receive_message(exchange, peer, fds, room, error);
-        if (!result)
-            result = check_part(exchange, peer, source, offset, error);
-        if (result)
-            return result;
-        length = exchange->link->message->header.length;
-        if (exchange->all)
-            memcpy(exchange->all + (size_t)source * exchange->total + offset,
-                   exchange->link->message->payload, length);
-        offset += length;
-    } while (length && offset < exchange->total);
-    return ZERO_OK;
+    struct boot_header header;
+    struct boot_part part = {.sequence = 0};
+    struct base_error received = {.result = ZERO_OK};
+    zero_result result = receive_message(
+        exchange, peer, &header, room ? exchange->all_fds + (size_t)source * exchange->total : NULL,
+        room, error);
+    if (result)
+        return result;
+    const uint64_t deadline = patience(exchange);
+    if (header.length >= sizeof part)
+        result = boot_receive_bytes(socket, &part, sizeof part, deadline, &received);
+    if (result)
+        return fail_transfer(exchange, "receiving from", peer, result, received.message, error);
+    result = check_part(exchange, peer, source, &header, &part, error);
+    if (result || !exchange->all)
+        return result;
+    result = boot_receive_bytes(socket, exchange->all + (size_t)source * exchange->total,
+                                exchange->total, deadline, &received);
+    return result ? fail_transfer(exchange, "receiving from", peer, result, received.message, error)
+                  : ZERO_OK;
 }
 
 // The share of rank `source` in what was collected.
@@ -203,13 +209,19 @@ static zero_result explain_loss(struct exchange *exchange, zero_result lost,
                                 struct base_error *error)
 {
     struct base_error told = {.result = ZERO_OK};
-    struct boot_header *header = &exchange->link->message->header;
+    struct boot_header header;
+    unsigned char bytes[4096];
     zero_result result;
     do {
-        header->type = 0;
-        result = receive_message(exchange, 0, NULL, 0, &told);
+        header = (struct boot_header){.type = 0};
+        result = receive_message(exchange, 0, &header, NULL, 0, &told);
+        for (size_t left = header.length, some; left > 0 && !result; left -= some) {
+            some = left < sizeof bytes ? left : sizeof bytes;
+            result = boot_receive_bytes(exchange->link->sockets[0], bytes, some, patience(exchange),
+                                        &told);
+        }
     } while (!result);
-    if (header->type != BOOT_FAIL)
+    if (header.type != BOOT_FAIL)
         return lost;
     base_error_clear(error);
     return zero_fail(error, result, "%s", told.message);
@@ -226,7 +238,7 @@ static zero_result exchange_as_client(struct exchange *exchange, const void *min
     return result;
 }
 
-// Runs it; rank 0's failure is everybody's, and has the reason.
+// Runs it; rank 0's failure is every rank's, and has the reason.
 static zero_result run(struct exchange *exchange, const void *mine, const int *mine_fds,
                        struct base_error *error)
 {
@@ -237,8 +249,8 @@ static zero_result run(struct exchange *exchange, const void *mine, const int *m
                                    : exchange_as_client(exchange, mine, mine_fds, &failure);
     if (!result)
         return ZERO_OK;
-    if (exchange->link->rank == 0)
-        boot_tell_ranks(exchange->link, result, failure.message);
+    for (int rank = 1; rank < exchange->link->socket_count; rank++)
+        boot_send_failure(exchange->link->sockets[rank], result, failure.message);
     return zero_fail(error, result, "%s", failure.message);
 }
 

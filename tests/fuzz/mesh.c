@@ -5,7 +5,7 @@
 // Argument: how many sessions; more than those of CI.
 
 #include "base/clock.h"
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 #include "tests/fuzz/sessions.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
@@ -26,12 +26,12 @@ static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
 
 /** What rank 0 says when all are there. */
 struct said {
-    struct mesh_header header;
+    struct boot_header header;
     uint64_t token;
     struct mesh_entry entries[WORLD];
 };
 
-_Static_assert(sizeof(struct said) == sizeof(struct mesh_header) + sizeof(uint64_t) +
+_Static_assert(sizeof(struct said) == sizeof(struct boot_header) + sizeof(uint64_t) +
                                           WORLD * sizeof(struct mesh_entry),
                "what is sent has no padding");
 
@@ -83,11 +83,11 @@ static void *be_client(void *user)
 
 /* ------------------------------------------------------------------ the impostor */
 
-static struct said right_table(const struct session *session, const struct mesh_hello *hello)
+static struct said right_table(const struct session *session, const struct boot_hello *hello)
 {
-    struct said said = {.header = {.magic = MESH_MAGIC,
-                                   .protocol = MESH_PROTOCOL,
-                                   .type = MESH_TABLE,
+    struct said said = {.header = {.magic = BOOT_MAGIC,
+                                   .protocol = BOOT_PROTOCOL,
+                                   .type = BOOT_TABLE,
                                    .length = sizeof said - sizeof said.header},
                         .token = session->seed};
     for (int rank = 0; rank < WORLD; rank++) {
@@ -144,9 +144,9 @@ static void damage(struct session *session, struct said *said)
     session->damaged = memcmp(said, &right, sizeof right) != 0;
 }
 
-static void say(int fd, enum mesh_type type)
+static void say(int fd, enum boot_message_type type)
 {
-    mesh_send(fd, type, NULL, 0, base_clock_ns() + UINT64_C(20000000000), NULL);
+    boot_send(fd, type, NULL, 0, base_clock_ns() + UINT64_C(20000000000), NULL);
 }
 
 /** Says which ranks are missing: any bytes, and now and then too many. */
@@ -159,18 +159,18 @@ static void say_missing(struct session *session, int fd)
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)roll(session, 256);
     session->damaged = session->damaged || too_many;
-    mesh_send(fd, MESH_MISSING, bytes, length < sizeof bytes ? length : sizeof bytes,
+    boot_send(fd, BOOT_MISSING, bytes, length < sizeof bytes ? length : sizeof bytes,
               base_clock_ns() + UINT64_C(20000000000), NULL);
 }
 
 /** Introduces itself to the client as the rank that calls it. */
 static int call_guest(const struct said *said, int port)
 {
-    const struct mesh_peer peer = {.token = said->token, .rank = CALLER};
+    const struct boot_peer peer = {.token = said->token, .rank = CALLER};
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
     int fd;
     if (!mesh_connect(&fd, loopback, port, deadline, NULL))
-        mesh_send(fd, MESH_PEER, &peer, sizeof peer, deadline, NULL);
+        boot_send(fd, BOOT_PEER, &peer, sizeof peer, deadline, NULL);
     return fd;
 }
 
@@ -181,7 +181,7 @@ static int take_call(int listener, uint64_t deadline)
     int fd = -1;
     while (fd < 0 && base_clock_ns() < deadline) {
         poll(&pollfd, 1, 100);
-        if (mesh_accept(&fd, listener, NULL))
+        if (boot_accept(&fd, listener, NULL))
             break;
     }
     return fd;
@@ -189,13 +189,13 @@ static int take_call(int listener, uint64_t deadline)
 
 /** Takes the call of a rank that introduces itself. A client of another session may call, too,
  * which was told a wrong port. */
-static int take_guest(int listener, struct mesh_hello *hello, uint64_t deadline)
+static int take_guest(int listener, struct boot_hello *hello, uint64_t deadline)
 {
-    struct mesh_header header;
+    struct boot_header header;
     int fd = take_call(listener, deadline);
     while (fd >= 0 &&
-           (mesh_receive(fd, &header, sizeof *hello, deadline, NULL) || header.type != MESH_HELLO ||
-            mesh_receive_bytes(fd, hello, sizeof *hello, deadline, NULL))) {
+           (boot_receive(fd, &header, sizeof *hello, deadline, NULL) || header.type != BOOT_HELLO ||
+            boot_receive_bytes(fd, hello, sizeof *hello, deadline, NULL))) {
         boot_fd_close(&fd);
         fd = take_call(listener, deadline);
     }
@@ -205,8 +205,8 @@ static int take_guest(int listener, struct mesh_hello *hello, uint64_t deadline)
 /** Plays the others until the client is connected to all, or has hung up. */
 static void be_others(struct session *session)
 {
-    struct mesh_hello hello;
-    struct mesh_header header;
+    struct boot_hello hello;
+    struct boot_header header;
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
     int fd = take_guest(session->listener, &hello, deadline);
     if (fd < 0)
@@ -214,13 +214,13 @@ static void be_others(struct session *session)
     struct said said = right_table(session, &hello);
     if (session->seed > 0)
         damage(session, &said);
-    say(fd, MESH_KNOWN);
+    say(fd, BOOT_KNOWN);
     for (uint32_t n = roll(session, 3); session->seed > 0 && n > 0; n--)
         say_missing(session, fd);
     send(fd, &said, sizeof said, MSG_NOSIGNAL);
     int caller = call_guest(&said, (int)hello.port);
-    if (!mesh_receive(fd, &header, 0, deadline, NULL))
-        say(fd, MESH_GO);
+    if (!boot_receive(fd, &header, 0, deadline, NULL))
+        say(fd, BOOT_GO);
     boot_fd_close(&caller);
     boot_fd_close(&fd);
 }

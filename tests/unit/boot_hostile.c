@@ -1,7 +1,7 @@
 // The rendezvous among processes that don't belong to it: each is refused and logged, and the job
 // meets all the same.
 #include "base/clock.h"
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 #include "tests/unit/boot_ranks.h"
 
 #include <setjmp.h>
@@ -46,10 +46,16 @@ static struct intruder right_hello(const struct boot_ranks *ranks, const char *n
                                            .protocol = BOOT_PROTOCOL,
                                            .type = BOOT_HELLO,
                                            .length = sizeof(struct boot_hello)},
-                                .hello = {.rank = 1, .world = 3, .name = "main"}};
+                                .hello = {.rank = 1, .world = 3, .pid = 77, .name = "main"}};
     snprintf(intruder.hello.job, sizeof intruder.hello.job, "%s", ranks->job);
     return intruder;
 }
+
+// What rank 0 answers.
+struct answer {
+    struct boot_header header;
+    char text[BOOT_TEXT_BYTES];
+};
 
 // Sends it and reads until rank 0 hangs up; whatever it answers says why.
 static void intrude(const struct boot_ranks *ranks, const struct intruder *intruder)
@@ -63,7 +69,7 @@ static void intrude(const struct boot_ranks *ranks, const struct intruder *intru
     assert_int_equal(send(fd, bytes, count, 0), count);
 
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    struct boot_message answer;
+    struct answer answer;
     assert_int_equal(poll(&ready, 1, 5000), 1);
     const ssize_t got = recv(fd, &answer, sizeof answer, 0);
     assert_true(got >= (ssize_t)sizeof answer.header);
@@ -76,15 +82,15 @@ static void intrude(const struct boot_ranks *ranks, const struct intruder *intru
 static int make_intruders(const struct boot_ranks *ranks, struct intruder intruders[16])
 {
     int n = 0;
-    intruders[n] = right_hello(ranks, "another magic", "that are no message of a rank");
+    intruders[n] = right_hello(ranks, "another magic", "it is no rank of zero");
     intruders[n++].header.magic++;
-    intruders[n] = right_hello(ranks, "another version", "speaks version 3 of the rendezvous");
+    intruders[n] = right_hello(ranks, "another version", "speaks version 4 of the rendezvous");
     intruders[n++].header.protocol++;
-    intruders[n] = right_hello(ranks, "another job", "of another job");
+    intruders[n] = right_hello(ranks, "another job", "it is of job x");
     intruders[n++].hello.job[0] = 'x';
-    intruders[n] = right_hello(ranks, "another communicator", "of another job");
+    intruders[n] = right_hello(ranks, "another communicator", "\"xain\", and this is job");
     intruders[n++].hello.name[0] = 'x';
-    intruders[n] = right_hello(ranks, "a job without an end", "of another job");
+    intruders[n] = right_hello(ranks, "a job without an end", "it is of job xxx");
     memset(intruders[n++].hello.job, 'x', BOOT_JOB_BYTES);
     intruders[n] = right_hello(ranks, "rank 0", "no rank 0 of 3 to wait for");
     intruders[n++].hello.rank = 0;
@@ -93,14 +99,15 @@ static int make_intruders(const struct boot_ranks *ranks, struct intruder intrud
     intruders[n] = right_hello(ranks, "a negative rank", "no rank -7 of 3 to wait for");
     intruders[n++].hello.rank = -7;
     intruders[n] = right_hello(ranks, "no hello", "does not introduce it");
-    intruders[n++].header.type = BOOT_WELCOME;
-    intruders[n] = right_hello(ranks, "a wrong length", "length is not what it says");
+    intruders[n++].header.type = BOOT_KNOWN;
+    intruders[n] = right_hello(ranks, "a wrong length", "does not introduce it");
     intruders[n++].header.length = 7;
-    intruders[n] = right_hello(ranks, "descriptors that don't come", "descriptors arrived");
+    intruders[n] =
+        right_hello(ranks, "descriptors that don't come", "descriptors that nobody asked for");
     intruders[n++].header.fds = 3;
-    intruders[n] = right_hello(ranks, "half a header", "length is not what it says");
+    intruders[n] = right_hello(ranks, "half a header", "did not introduce itself within 2 s");
     intruders[n++].bytes = 20;
-    intruders[n] = right_hello(ranks, "three bytes", "3 bytes that are no message of a rank");
+    intruders[n] = right_hello(ranks, "three bytes", "did not introduce itself within 2 s");
     intruders[n++].bytes = 3;
     return n;
 }
@@ -171,31 +178,32 @@ static void oversize_and_descriptors_are_refused(void **state)
 {
     (void)state;
     struct boot_ranks ranks;
-    static unsigned char big[sizeof(struct boot_message) + 1];
+    enum { MUCH = 32768 };
+    static unsigned char big[sizeof(struct boot_header) + MUCH];
     begin(&ranks);
     const struct intruder hello = right_hello(&ranks, "", "");
     struct boot_header whole = hello.header;
-    whole.length = BOOT_PART_BYTES; // what remains when the rest is cut off
+    whole.length = MUCH;
     memcpy(big, &whole, sizeof whole);
     int fd = boot_ranks_call(&ranks);
     assert_int_equal(send(fd, big, sizeof big, 0), sizeof big);
     boot_ranks_await_refusals(&ranks, 2);
-    assert_non_null(strstr(ranks.verdicts[0].refused[1], "length is not what it says"));
+    assert_non_null(strstr(ranks.verdicts[0].refused[1], "it announces 32768 bytes"));
     close(fd);
 
     // Descriptors nobody asked for are closed: rank 0's own check for leaks sees them.
     static const int fds[BOOT_FDS_MAX];
     fd = boot_ranks_call(&ranks);
-    struct boot_header header = hello.header;
-    assert_int_equal(boot_send(fd, &header, &hello.hello, fds, BOOT_FDS_MAX,
-                               base_clock_ns() + UINT64_C(10000000000), NULL),
+    const struct iovec payload[2] = {{(void *)(uintptr_t)&hello.hello, sizeof hello.hello}};
+    assert_int_equal(boot_send_with(fd, BOOT_HELLO, payload, fds, BOOT_FDS_MAX,
+                                    base_clock_ns() + UINT64_C(10000000000), NULL),
                      ZERO_OK);
     boot_ranks_await_refusals(&ranks, 3);
     assert_non_null(strstr(ranks.verdicts[0].refused[2], "descriptors that nobody asked for"));
     close(fd);
     send_many_descriptors(&ranks, &hello);
     boot_ranks_await_refusals(&ranks, 4);
-    assert_non_null(strstr(ranks.verdicts[0].refused[3], "64 of 200 descriptors arrived"));
+    assert_non_null(strstr(ranks.verdicts[0].refused[3], "descriptors that nobody asked for"));
     complete(&ranks);
     boot_ranks_end(&ranks, -1);
 }
@@ -245,7 +253,7 @@ static void a_crowd_is_sent_away_in_time(void **state)
     }
     assert_true(connected >= BOOT_CALLERS_MAX);
     complete(&ranks);
-    assert_non_null(strstr(ranks.verdicts[0].refused[1], "said nothing for 2 s"));
+    assert_non_null(strstr(ranks.verdicts[0].refused[1], "did not introduce itself within 2 s"));
     for (int i = 0; i < connected; i++)
         close(fds[i]);
     boot_ranks_end(&ranks, -1);
@@ -290,23 +298,26 @@ static void a_flood_holds_nobody_up(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
+struct false_part {
+    struct boot_header header;
+    struct boot_part part;
+};
+
 // Knows job and user, comes as rank 1, and sends what no rank sends: the job can't be, and rank 0
 // says whose fault it is.
-static void expect_false_rank(const struct boot_header *part, size_t bytes, const char *words)
+static void expect_false_rank(const struct false_part *part, const char *words)
 {
     struct boot_ranks ranks;
-    static unsigned char message[sizeof(struct boot_message) + 1];
     boot_ranks_begin(&ranks, 20000);
     boot_ranks_start(&ranks, 0, 2, meet_only);
     boot_ranks_await_host(&ranks);
     struct intruder hello = right_hello(&ranks, "", "");
     hello.hello.world = 2;
     int fd = boot_ranks_call(&ranks);
-    assert_int_equal(boot_send(fd, &hello.header, &hello.hello, NULL, 0,
+    assert_int_equal(boot_send(fd, BOOT_HELLO, &hello.hello, sizeof hello.hello,
                                base_clock_ns() + UINT64_C(10000000000), NULL),
                      ZERO_OK);
-    memcpy(message, part, sizeof *part);
-    assert_int_equal(send(fd, message, bytes, 0), bytes);
+    assert_int_equal(send(fd, part, sizeof *part, 0), sizeof *part);
     boot_ranks_wait(&ranks, 0);
     if (ranks.verdicts[0].error.result >= 0 || !strstr(ranks.verdicts[0].error.message, "rank 1") ||
         !strstr(ranks.verdicts[0].error.message, words))
@@ -320,24 +331,29 @@ static void a_false_rank_is_named(void **state)
 {
     (void)state;
     // The first exchange is of one descriptor each.
-    struct boot_header part = {.magic = BOOT_MAGIC,
-                               .protocol = BOOT_PROTOCOL,
-                               .type = BOOT_PART,
-                               .sequence = 1,
-                               .source = 1,
-                               .total = 1,
-                               .kind = BOOT_SHARE_FDS};
-    expect_false_rank(&part, sizeof part, "sent a part out of place"); // has none
-    part.source = 77;
-    expect_false_rank(&part, sizeof part, "sent a part out of place");
-    part.total = UINT64_MAX;
-    expect_false_rank(&part, sizeof part, "descriptors");
-    part.length = 1000;
-    expect_false_rank(&part, sizeof part, "length is not what it says");
-    part.length = BOOT_PART_BYTES;
-    expect_false_rank(&part, sizeof(struct boot_message) + 1, "length is not what it says");
-    part.magic = 0;
-    expect_false_rank(&part, sizeof part, "no message of a rank");
+    struct false_part said = {
+        .header = {.magic = BOOT_MAGIC,
+                   .protocol = BOOT_PROTOCOL,
+                   .type = BOOT_PART,
+                   .length = sizeof said.part},
+        .part = {.sequence = 1, .total = 1, .source = 1, .kind = BOOT_SHARE_FDS}};
+    expect_false_rank(&said, "sent a part out of place"); // has none
+    said.header.fds = 1;
+    expect_false_rank(&said, "0 of 1 descriptors arrived");
+    said.header.fds = 0;
+    said.part.source = 77;
+    expect_false_rank(&said, "sent a part out of place");
+    said.part.total = UINT64_MAX;
+    expect_false_rank(&said, "of 18446744073709551615 descriptors");
+    said.part.total = 1;
+    said.header.length = sizeof said.part + 1000;
+    expect_false_rank(&said, "sent a part out of place");
+    said.header.length = 7;
+    expect_false_rank(&said, "descriptors");
+    said.header.length = sizeof said.part + BOOT_BYTES_MAX + 1;
+    expect_false_rank(&said, "it announces");
+    said.header.magic = 0;
+    expect_false_rank(&said, "it is no rank of zero");
 }
 
 // Runs in a process of another user; the status says what it saw.
@@ -348,11 +364,8 @@ static int call_as_nobody(const struct boot_ranks *ranks)
         return 1;
     boot_fd_close(&fd);
     // Credentials are those at connect(): call again.
-    struct boot_link link = {.rank = 1};
-    snprintf(link.job, sizeof link.job, "%s", ranks->job);
-    snprintf(link.name, sizeof link.name, "main");
     struct sockaddr_un address;
-    socklen_t length = boot_address(&address, &link);
+    socklen_t length = boot_address(&address, ranks->job, "main");
     // The name has the user in it: root's has another one.
     char *user = strstr(address.sun_path + 1, "65534");
     if (!user)
@@ -360,10 +373,10 @@ static int call_as_nobody(const struct boot_ranks *ranks)
     memmove(user + 1, user + 5, strlen(user + 5) + 1);
     *user = '0';
     length -= 4;
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, length))
         return 3;
-    struct boot_message answer;
+    struct answer answer;
     const ssize_t got = recv(fd, &answer, sizeof answer, 0);
     return got > 0 && answer.header.type == BOOT_FAIL ? 0 : 4;
 }
@@ -403,17 +416,14 @@ static void a_foreign_listener_is_not_trusted(void **state)
     }
     struct boot_ranks ranks;
     boot_ranks_begin(&ranks, 5000);
-    struct boot_link link = {.rank = 1};
-    snprintf(link.job, sizeof link.job, "%s", ranks.job);
-    snprintf(link.name, sizeof link.name, "main");
     struct sockaddr_un address;
-    const socklen_t length = boot_address(&address, &link);
+    const socklen_t length = boot_address(&address, ranks.job, "main");
     int ready[2];
     assert_int_equal(pipe(ready), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
         const bool listens = setuid(NOBODY) == 0 &&
                              bind(fd, (struct sockaddr *)&address, length) == 0 &&
                              listen(fd, 4) == 0;
@@ -440,12 +450,9 @@ static void a_foreign_listener_is_not_trusted(void **state)
 // Listens where rank 0 would.
 static int listen_as_rank_0(const struct boot_ranks *ranks)
 {
-    struct boot_link link = {.rank = 0};
-    snprintf(link.job, sizeof link.job, "%s", ranks->job);
-    snprintf(link.name, sizeof link.name, "main");
     struct sockaddr_un address;
-    const socklen_t length = boot_address(&address, &link);
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const socklen_t length = boot_address(&address, ranks->job, "main");
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
     assert_int_equal(listen(fd, 4), 0);
@@ -463,10 +470,10 @@ static void another_version_is_named(void **state)
     int fd = accept(listener, NULL, NULL);
     assert_true(fd >= 0);
     const struct boot_header welcome = {
-        .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL + 1, .type = BOOT_WELCOME};
+        .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL + 1, .type = BOOT_KNOWN};
     assert_int_equal(send(fd, &welcome, sizeof welcome, 0), sizeof welcome);
     boot_ranks_wait(&ranks, 0);
-    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 3 of the rendezvous",
+    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 4 of the rendezvous",
                       "link all ranks with the same library");
     boot_fd_close(&fd);
     boot_fd_close(&listener);

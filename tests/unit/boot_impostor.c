@@ -1,7 +1,7 @@
 // An impostor in place of rank 0, and of all ranks but one: what that learns of where the ranks
 // are, and who calls it.
 #include "base/clock.h"
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 #include "tests/unit/mesh_ranks.h"
 
 #include <setjmp.h>
@@ -79,29 +79,29 @@ static void one_place(struct table *table)
 /** Rank 2 of 4, and an impostor that has heard where it listens. */
 struct deceived {
     struct mesh_ranks ranks;
-    struct mesh_hello hello;
+    struct boot_hello hello;
     int listener, fd;
 };
 
 static void deceive(struct deceived *deceived)
 {
-    struct mesh_header header;
-    struct mesh_hello *hello = &deceived->hello;
+    struct boot_header header;
+    struct boot_hello *hello = &deceived->hello;
     const uint64_t deadline = base_clock_ns() + patience_ns;
     mesh_ranks_begin(&deceived->ranks, ipv4, 30000);
     deceived->listener = mesh_ranks_usurp(&deceived->ranks);
     mesh_ranks_start(&deceived->ranks, &(struct mesh_role){.rank = 2, .world = 4});
     deceived->fd = mesh_ranks_take_call(&deceived->ranks, deceived->listener);
-    assert_int_equal(mesh_receive(deceived->fd, &header, sizeof *hello, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive_bytes(deceived->fd, hello, sizeof *hello, deadline, NULL),
+    assert_int_equal(boot_receive(deceived->fd, &header, sizeof *hello, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive_bytes(deceived->fd, hello, sizeof *hello, deadline, NULL),
                      ZERO_OK);
 }
 
 static void send_table(const struct deceived *deceived, const struct table *table)
 {
     const uint64_t deadline = base_clock_ns() + patience_ns;
-    mesh_send(deceived->fd, MESH_KNOWN, NULL, 0, deadline, NULL);
-    mesh_send(deceived->fd, MESH_TABLE, table, sizeof *table, deadline, NULL);
+    boot_send(deceived->fd, BOOT_KNOWN, NULL, 0, deadline, NULL);
+    boot_send(deceived->fd, BOOT_TABLE, table, sizeof *table, deadline, NULL);
 }
 
 static void end(struct deceived *deceived)
@@ -115,13 +115,13 @@ static void end(struct deceived *deceived)
 static void hear_table(void (*spoil)(struct table *table), const char *wrong)
 {
     struct deceived deceived;
-    struct mesh_header header;
+    struct boot_header header;
     struct base_error told = {.result = ZERO_OK};
     deceive(&deceived);
     struct table table = right_table(deceived.hello.pid);
     spoil(&table);
     send_table(&deceived, &table);
-    assert_int_equal(mesh_receive(deceived.fd, &header, 0, base_clock_ns() + patience_ns, &told),
+    assert_int_equal(boot_receive(deceived.fd, &header, 0, base_clock_ns() + patience_ns, &told),
                      ZERO_E_INVALID);
     end(&deceived);
     boot_ranks_expect(&deceived.ranks.set, 0, ZERO_E_INVALID,
@@ -150,7 +150,7 @@ static void why_rank_0_gives_up_is_printable(void **state)
     (void)state;
     struct deceived deceived;
     deceive(&deceived);
-    mesh_send_failure(deceived.fd, ZERO_E_LIMIT, "gone\233[2J");
+    boot_send_failure(deceived.fd, ZERO_E_LIMIT, "gone\233[2J");
     end(&deceived);
     boot_ranks_expect(&deceived.ranks.set, 0, ZERO_E_LIMIT, "gone?[2J", NULL);
 }
@@ -171,7 +171,7 @@ static void silent_callers_hold_up_nobody(void **state)
     (void)state;
     enum { SILENT = 40 };
     struct deceived deceived;
-    struct mesh_header header;
+    struct boot_header header;
     int silent[SILENT], port;
     unsigned char address[MESH_ADDRESS_BYTES];
     deceive(&deceived);
@@ -181,13 +181,13 @@ static void silent_callers_hold_up_nobody(void **state)
     table.entries[2].port = deceived.hello.port;
     for (int i = 0; i < SILENT; i++)
         silent[i] = call(&table.entries[2], deceived.hello.port);
-    const struct mesh_peer peer = {.token = table.token, .rank = 3}; // and rank 3
+    const struct boot_peer peer = {.token = table.token, .rank = 3}; // and rank 3
     const int caller = call(&table.entries[2], deceived.hello.port);
-    mesh_send(caller, MESH_PEER, &peer, sizeof peer, base_clock_ns() + patience_ns, NULL);
+    boot_send(caller, BOOT_PEER, &peer, sizeof peer, base_clock_ns() + patience_ns, NULL);
     send_table(&deceived, &table);
-    assert_int_equal(mesh_receive(deceived.fd, &header, 0, base_clock_ns() + patience_ns, NULL),
+    assert_int_equal(boot_receive(deceived.fd, &header, 0, base_clock_ns() + patience_ns, NULL),
                      ZERO_OK);
-    assert_int_equal(header.type, MESH_READY);
+    assert_int_equal(header.type, BOOT_READY);
     end(&deceived);
     boot_ranks_expect(&deceived.ranks.set, 0, ZERO_E_PEER, "it has closed its connection", NULL);
     close(caller);

@@ -1,7 +1,7 @@
 // The meeting of ranks of several hosts, over loopback: ranks that mean well, that disagree, that
 // are missing or go away, and callers that are no ranks.
 #include "base/clock.h"
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 #include "tests/unit/mesh_ranks.h"
 
 #include <arpa/inet.h>
@@ -215,9 +215,9 @@ static void say(int fd, const void *bytes, size_t length)
     assert_int_equal(send(fd, bytes, length, MSG_NOSIGNAL), (ssize_t)length);
 }
 
-static struct mesh_hello hello_of(const struct mesh_ranks *ranks, int rank, int world)
+static struct boot_hello hello_of(const struct mesh_ranks *ranks, int rank, int world)
 {
-    struct mesh_hello hello = {.rank = rank, .world = world, .pid = 77, .port = 1};
+    struct boot_hello hello = {.rank = rank, .world = world, .pid = 77, .port = 1};
     snprintf(hello.job, sizeof hello.job, "%s", ranks->set.job);
     snprintf(hello.name, sizeof hello.name, "main");
     snprintf(hello.host, sizeof hello.host, "elsewhere");
@@ -233,24 +233,24 @@ static void noise_costs_a_line(void **state)
     int noise[6];
     for (int i = 0; i < 6; i++)
         noise[i] = mesh_ranks_call(&ranks);
-    struct mesh_header header = {
-        .magic = MESH_MAGIC, .protocol = MESH_PROTOCOL, .type = MESH_HELLO};
+    struct boot_header header = {
+        .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL, .type = BOOT_HELLO};
     say(noise[0], "GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30);
     header.length = UINT32_MAX;
     say(noise[1], &header, sizeof header);
-    header.length = sizeof(struct mesh_hello);
+    header.length = sizeof(struct boot_hello);
     header.protocol = 99;
     say(noise[2], &header, sizeof header);
-    header.protocol = MESH_PROTOCOL;
-    header.type = MESH_GO;
+    header.protocol = BOOT_PROTOCOL;
+    header.type = BOOT_GO;
     say(noise[3], &header, sizeof header);
-    header.type = MESH_HELLO;
+    header.type = BOOT_HELLO;
     say(noise[4], &header, sizeof header); // and no more: it is too late after 2 s
     close(noise[5]);
     boot_ranks_await_refusals(&ranks.set, 5);
-    struct mesh_header answer;
+    struct boot_header answer;
     struct base_error error = {.result = ZERO_OK};
-    assert_int_equal(mesh_receive(noise[2], &answer, 0, base_clock_ns() + 1000000000, &error),
+    assert_int_equal(boot_receive(noise[2], &answer, 0, base_clock_ns() + 1000000000, &error),
                      ZERO_E_VERSION);
     assert_non_null(strstr(error.message, "version 99"));
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 2});
@@ -270,16 +270,16 @@ static uint32_t next_random(uint32_t *seed)
 static bool say_damaged(const struct mesh_ranks *ranks, bool whole, uint32_t *seed)
 {
     struct {
-        struct mesh_header header;
-        struct mesh_hello hello;
-    } said = {{.magic = MESH_MAGIC,
-               .protocol = MESH_PROTOCOL,
-               .type = MESH_HELLO,
+        struct boot_header header;
+        struct boot_hello hello;
+    } said = {{.magic = BOOT_MAGIC,
+               .protocol = BOOT_PROTOCOL,
+               .type = BOOT_HELLO,
                .length = sizeof said.hello},
               hello_of(ranks, 9, 2)};
-    const struct mesh_header header = said.header;
+    const struct boot_header header = said.header;
     unsigned char *bytes = (unsigned char *)&said;
-    const size_t end = sizeof said - sizeof said.hello + offsetof(struct mesh_hello, name);
+    const size_t end = sizeof said - sizeof said.hello + offsetof(struct boot_hello, name);
     for (uint32_t n = 1 + next_random(seed) % 4; n > 0; n--) {
         const size_t at = next_random(seed) % end;
         bytes[at] ^= (unsigned char)(1 + next_random(seed) % 255);
@@ -354,7 +354,7 @@ static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
     const int listener = mesh_ranks_usurp(&ranks);
     close(mesh_ranks_take_call(&ranks, listener));
     const int fd = mesh_ranks_take_call(&ranks, listener);
-    mesh_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
+    boot_send_failure(fd, ZERO_E_TIMEOUT, "it did not introduce itself within 2 s");
     close(listener);
     close(fd);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
@@ -398,11 +398,11 @@ static void what_a_stranger_says_is_short_and_shown_as_text(void **state)
 {
     (void)state;
     struct {
-        struct mesh_header header;
+        struct boot_header header;
         char text[4 * BOOT_TEXT_BYTES];
-    } said = {.header = {.magic = MESH_MAGIC,
-                         .protocol = MESH_PROTOCOL,
-                         .type = MESH_FAIL,
+    } said = {.header = {.magic = BOOT_MAGIC,
+                         .protocol = BOOT_PROTOCOL,
+                         .type = BOOT_FAIL,
                          .result = ZERO_E_LIMIT,
                          .length = 12}};
     memcpy(said.text, "go\033[2J\naway", 12);
@@ -410,7 +410,7 @@ static void what_a_stranger_says_is_short_and_shown_as_text(void **state)
     said.header.length = sizeof said.text;
     memset(said.text, 'x', sizeof said.text);
     hear_stranger(&said, sizeof said, ZERO_E_INVALID, "it announces");
-    said.header.type = MESH_KNOWN;
+    said.header.type = BOOT_KNOWN;
     said.header.length = 1;
     hear_stranger(&said, sizeof said.header + 1, ZERO_E_INVALID, "it announces 1 bytes");
 }
@@ -420,13 +420,13 @@ static void what_a_stranger_says_is_short_and_shown_as_text(void **state)
 // Introduces this process as a rank that listens nowhere.
 static int pretend(const struct mesh_ranks *ranks, int rank, int world)
 {
-    const struct mesh_hello hello = hello_of(ranks, rank, world);
+    const struct boot_hello hello = hello_of(ranks, rank, world);
     const int fd = mesh_ranks_call(ranks);
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    struct mesh_header header;
-    assert_int_equal(mesh_send(fd, MESH_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
-    assert_int_equal(header.type, MESH_KNOWN);
+    struct boot_header header;
+    assert_int_equal(boot_send(fd, BOOT_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, BOOT_KNOWN);
     return fd;
 }
 
@@ -446,14 +446,14 @@ static void who_cannot_be_called_is_refused(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
     for (size_t i = 0; i < sizeof callers / sizeof *callers; i++) {
         const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-        struct mesh_hello hello = hello_of(&ranks, 1, 2);
-        struct mesh_header header;
+        struct boot_hello hello = hello_of(&ranks, 1, 2);
+        struct boot_header header;
         struct base_error error = {.result = ZERO_OK};
         hello.pid = callers[i].pid;
         hello.port = callers[i].port;
         const int fd = mesh_ranks_call(&ranks);
-        assert_int_equal(mesh_send(fd, MESH_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
-        assert_int_equal(mesh_receive(fd, &header, 0, deadline, &error), ZERO_E_INVALID);
+        assert_int_equal(boot_send(fd, BOOT_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
+        assert_int_equal(boot_receive(fd, &header, 0, deadline, &error), ZERO_E_INVALID);
         assert_non_null(strstr(error.message, callers[i].why));
         close(fd);
     }
@@ -465,10 +465,10 @@ static void who_cannot_be_called_is_refused(void **state)
 static int call_peer(const struct mesh_entry *entry, uint64_t token, uint32_t rank)
 {
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    const struct mesh_peer peer = {.token = token, .rank = rank};
+    const struct boot_peer peer = {.token = token, .rank = rank};
     int fd;
     assert_int_equal(mesh_connect(&fd, entry->address, (int)entry->port, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_send(fd, MESH_PEER, &peer, sizeof peer, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_send(fd, BOOT_PEER, &peer, sizeof peer, deadline, NULL), ZERO_OK);
     return fd;
 }
 
@@ -476,7 +476,7 @@ static void expect_hung_up(int fd)
 {
     char byte;
     assert_int_equal(
-        mesh_receive_bytes(fd, &byte, 1, base_clock_ns() + UINT64_C(20000000000), NULL),
+        boot_receive_bytes(fd, &byte, 1, base_clock_ns() + UINT64_C(20000000000), NULL),
         ZERO_E_PEER);
     close(fd);
 }
@@ -486,7 +486,7 @@ static void only_the_missing_rank_is_let_in(void **state)
 {
     (void)state;
     struct mesh_ranks ranks;
-    struct mesh_header header;
+    struct boot_header header;
     struct {
         uint64_t token;
         struct mesh_entry entries[3];
@@ -497,14 +497,14 @@ static void only_the_missing_rank_is_let_in(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
     const int fd = pretend(&ranks, 2, 3);
     assert_int_equal(mesh_table_bytes(3), sizeof table);
-    assert_int_equal(mesh_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
     expect_hung_up(call_peer(&table.entries[1], table.token + 1, 2));
     expect_hung_up(call_peer(&table.entries[1], table.token, 0));
     expect_hung_up(call_peer(&table.entries[1], table.token, 1));
     expect_hung_up(call_peer(&table.entries[1], table.token, 3));
     // What does not begin as a rank does is not listened to any further.
-    struct mesh_header noise = {.magic = MESH_MAGIC + 1};
+    struct boot_header noise = {.magic = BOOT_MAGIC + 1};
     int stranger;
     assert_int_equal(mesh_connect(&stranger, table.entries[1].address, (int)table.entries[1].port,
                                   deadline, NULL),
@@ -547,7 +547,7 @@ static void who_gives_up_says_why(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
     const int fd = pretend(&ranks, 2, 3);
     boot_ranks_await_arrivals(&ranks.set, 2);
-    mesh_send_failure(fd, ZERO_E_PEER, "reaching rank 1: it has hung up");
+    boot_send_failure(fd, ZERO_E_PEER, "reaching rank 1: it has hung up");
     mesh_ranks_end(&ranks);
     for (int i = 0; i < 2; i++)
         boot_ranks_expect(&ranks.set, i, ZERO_E_PEER, "rank 2 (host elsewhere)", "it has hung up");
@@ -640,7 +640,7 @@ static void strangers_do_not_use_up_a_guests_descriptors(void **state)
     (void)state;
     enum { STRANGERS = 3 };
     struct mesh_ranks ranks;
-    struct mesh_header header;
+    struct boot_header header;
     struct {
         uint64_t token;
         struct mesh_entry entries[3];
@@ -651,17 +651,17 @@ static void strangers_do_not_use_up_a_guests_descriptors(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .spare = 4});
     const int fd = pretend(&ranks, 2, 3);
-    assert_int_equal(mesh_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
     const struct mesh_entry *entry = &table.entries[1];
     for (int i = 0; i < STRANGERS; i++)
         assert_int_equal(
             mesh_connect(&strangers[i], entry->address, (int)entry->port, deadline, NULL), ZERO_OK);
     const int peer = call_peer(entry, table.token, 2);
     expect_hung_up(strangers[0]);
-    assert_int_equal(mesh_send(fd, MESH_READY, NULL, 0, deadline, NULL), ZERO_OK);
-    assert_int_equal(mesh_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
-    assert_int_equal(header.type, MESH_GO); // as rank 1 is ready, too
+    assert_int_equal(boot_send(fd, BOOT_READY, NULL, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, BOOT_GO); // as rank 1 is ready, too
     close(fd);
     close(peer);
     for (int i = 1; i < STRANGERS; i++)

@@ -1,7 +1,7 @@
 #include "tests/unit/boot_ranks.h"
 
 #include "base/clock.h"
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -124,12 +124,9 @@ void boot_ranks_end(struct boot_ranks *ranks, int killed)
 
 int boot_ranks_call(const struct boot_ranks *ranks)
 {
-    struct boot_link link = {.rank = 1};
-    snprintf(link.job, sizeof link.job, "%s", ranks->job);
-    snprintf(link.name, sizeof link.name, "main");
     struct sockaddr_un address;
-    const socklen_t length = boot_address(&address, &link);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const socklen_t length = boot_address(&address, ranks->job, "main");
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_true(fd >= 0);
     if (connect(fd, (struct sockaddr *)&address, length))
         boot_fd_close(&fd);

@@ -1,7 +1,7 @@
 // What ranks say while they wait for each other, over a socket of one host and over a network, and
 // how they find out which of them are on one host.
 #include "base/clock.h"
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 #include "tests/unit/mesh_ranks.h"
 
 #include <sched.h>

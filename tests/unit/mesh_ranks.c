@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 #include "tests/unit/port.h"
 
 #include <poll.h>
@@ -38,16 +38,16 @@ static void talk(const struct boot_mesh *mesh, int rank, struct boot_verdict *ve
         const int mine[3] = {rank, peer, getpid()};
         check(verdict, strncmp(mesh->hosts[peer], host, BOOT_HOST_BYTES - 1) == 0, "host's name");
         if (peer != rank)
-            mesh_send(mesh->sockets[peer], MESH_PEER, mine, sizeof mine, deadline_ns,
+            boot_send(mesh->sockets[peer], BOOT_PEER, mine, sizeof mine, deadline_ns,
                       &verdict->error);
     }
     for (int peer = 0; peer < mesh->world; peer++) {
-        struct mesh_header header;
+        struct boot_header header;
         int theirs[3];
         if (peer == rank ||
-            mesh_receive(mesh->sockets[peer], &header, sizeof theirs, deadline_ns,
+            boot_receive(mesh->sockets[peer], &header, sizeof theirs, deadline_ns,
                          &verdict->error) ||
-            mesh_receive_bytes(mesh->sockets[peer], theirs, sizeof theirs, deadline_ns,
+            boot_receive_bytes(mesh->sockets[peer], theirs, sizeof theirs, deadline_ns,
                                &verdict->error))
             continue;
         check(verdict, theirs[0] == peer && theirs[1] == rank, "a connection to another rank");
@@ -164,7 +164,7 @@ int mesh_ranks_take_call(const struct mesh_ranks *ranks, int listener)
     while (fd < 0) {
         assert_true(base_clock_ns() < deadline);
         poll(&pollfd, 1, 100);
-        assert_int_equal(mesh_accept(&fd, listener, NULL), ZERO_OK);
+        assert_int_equal(boot_accept(&fd, listener, NULL), ZERO_OK);
     }
     return fd;
 }

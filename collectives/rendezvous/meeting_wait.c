@@ -1,6 +1,6 @@
 // What a rank says while it waits for others, and how it names them.
 
-#include "collectives/rendezvous/rendezvous_link.h"
+#include "collectives/rendezvous/meeting.h"
 
 #include "base/clock.h"
 
@@ -51,7 +51,7 @@ bool boot_wait_stops(struct boot_wait *wait)
     const uint64_t now = base_clock_ns();
     if (wait->asked_ns == 0)
         wait->asked_ns = now;
-    return now - wait->asked_ns >= STOP_NS + wait->verdict_ns;
+    return now - wait->asked_ns >= STOP_NS + wait->grace_ns;
 }
 
 int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most)
@@ -66,16 +66,6 @@ int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most)
 }
 
 /* ------------------------------------------------------------------ for whom */
-
-void boot_say_waiting(const struct boot_link *link, double seconds, const char *ranks,
-                      const char *why)
-{
-    char place[BOOT_TEXT_BYTES];
-    boot_place_text(link, place);
-    base_logf(link->log, ZERO_LOG_WARN, "coll",
-              "the ranks at the rendezvous have waited %.0f s for %s of %d%s (%s)", seconds, ranks,
-              link->world, why, place);
-}
 
 zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct base_error *error)
 {

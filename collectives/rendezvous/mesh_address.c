@@ -1,8 +1,6 @@
-#include "collectives/rendezvous/mesh_stream.h"
+#include "collectives/rendezvous/mesh_internal.h"
 
 #include "base/clock.h"
-#include "base/fault.h"
-#include "base/text.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -10,9 +8,6 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
-
-_Static_assert(sizeof(struct mesh_header) == 24, "the header has no padding");
-_Static_assert(sizeof(struct mesh_entry) == 104, "an entry has no padding");
 
 // How long a host may take to answer a call; one that is switched off never does.
 static const uint64_t answer_ns = UINT64_C(5000000000);
@@ -165,19 +160,12 @@ static bool set_option(int fd, int level, int option, int value)
     return setsockopt(fd, level, option, &value, sizeof value) == 0;
 }
 
-static int stream_socket(int family)
-{
-    errno = base_fault("boot.socket");
-    return errno ? -1
-                 : boot_fd_guard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
 // One that takes calls over both IPv4 and IPv6 if the address is any, where the kernel has both.
 static int listening_socket(const unsigned char address[MESH_ADDRESS_BYTES],
                             struct sockaddr_storage *name, socklen_t *length, int port)
 {
     *length = to_socket(name, address, port);
-    const int fd = stream_socket(name->ss_family);
+    const int fd = boot_socket(name->ss_family);
     if (fd >= 0 && name->ss_family == AF_INET6)
         set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (fd >= 0 || errno != EAFNOSUPPORT || name->ss_family == AF_INET)
@@ -185,7 +173,7 @@ static int listening_socket(const unsigned char address[MESH_ADDRESS_BYTES],
     unsigned char any[MESH_ADDRESS_BYTES] = {0};
     memcpy(any, mapped, sizeof mapped);
     *length = to_socket(name, any, port);
-    return stream_socket(AF_INET);
+    return boot_socket(AF_INET);
 }
 
 zero_result mesh_listen(int *fd, const unsigned char address[MESH_ADDRESS_BYTES], int port,
@@ -250,7 +238,7 @@ zero_result mesh_connect(int *fd, const unsigned char address[MESH_ADDRESS_BYTES
 {
     struct sockaddr_storage name;
     const socklen_t length = to_socket(&name, address, port);
-    *fd = stream_socket(name.ss_family);
+    *fd = boot_socket(name.ss_family);
     int errnum = *fd < 0 ? errno : 0;
     if (*fd >= 0 && connect(*fd, (struct sockaddr *)&name, length))
         errnum = errno == EINPROGRESS || errno == EINTR ? await_answer(*fd, deadline_ns) : errno;
@@ -284,164 +272,4 @@ zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadli
     }
     freeaddrinfo(list);
     return *fd < 0 ? zero_fail(error, ZERO_E_IO, "%s", last.message) : ZERO_OK;
-}
-
-zero_result mesh_accept(int *fd, int listener, struct base_error *error)
-{
-    errno = base_fault("boot.accept");
-    *fd = errno ? -1 : boot_fd_guard(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (*fd >= 0) {
-        set_option(*fd, IPPROTO_TCP, TCP_NODELAY, 1);
-        return ZERO_OK;
-    }
-    // What is wrong with a connection that has not been accepted yet is reported here as well.
-    if (errno == EMFILE || errno == ENFILE)
-        return zero_fail_errno(error, ZERO_E_LIMIT, errno, "accepting a rank");
-    if (errno != ENOMEM && errno != ENOBUFS)
-        return ZERO_OK;
-    return zero_fail_errno(error, ZERO_E_IO, errno, "accepting a rank");
-}
-
-/* ------------------------------------------------------------------ messages */
-
-static zero_result wait_until(int fd, short events, uint64_t deadline_ns, struct base_error *error)
-{
-    struct pollfd poll_fd = {.fd = fd, .events = events};
-    const int left = boot_time_left(deadline_ns, 1000);
-    if (left == 0)
-        return zero_fail(error, ZERO_E_TIMEOUT, "it does not %s in time",
-                         events == POLLIN ? "answer" : "read");
-    if (poll(&poll_fd, 1, left) < 0 && errno != EINTR)
-        return zero_fail_errno(error, ZERO_E_IO, errno, "poll of a connection");
-    return ZERO_OK;
-}
-
-// Counts what a transfer moved, or says what it means that it moved nothing: ZERO_OK, try again.
-static zero_result judge(int fd, ssize_t moved, size_t *done, short events, uint64_t deadline_ns,
-                         struct base_error *error)
-{
-    if (moved > 0) {
-        *done += (size_t)moved;
-        return ZERO_OK;
-    }
-    if (moved == 0 || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-        return zero_fail(error, ZERO_E_PEER, "it has closed its connection");
-    if (errno == EINTR)
-        return ZERO_OK;
-    if (errno == EAGAIN)
-        return wait_until(fd, events, deadline_ns, error);
-    return zero_fail_errno(error, ZERO_E_IO, errno, "%s",
-                           events == POLLIN ? "receiving" : "sending");
-}
-
-static zero_result send_bytes(int fd, const void *bytes, size_t length, uint64_t deadline_ns,
-                              struct base_error *error)
-{
-    for (size_t done = 0; done < length;) {
-        errno = base_fault("boot.send");
-        const ssize_t moved = errno ? -1
-                                    : send(fd, (const char *)bytes + done, length - done,
-                                           MSG_NOSIGNAL | MSG_DONTWAIT);
-        const zero_result result = judge(fd, moved, &done, POLLOUT, deadline_ns, error);
-        if (result)
-            return result;
-    }
-    return ZERO_OK;
-}
-
-zero_result mesh_receive_bytes(int fd, void *bytes, size_t length, uint64_t deadline_ns,
-                               struct base_error *error)
-{
-    for (size_t done = 0; done < length;) {
-        errno = base_fault("boot.receive");
-        const ssize_t moved =
-            errno ? -1 : recv(fd, (char *)bytes + done, length - done, MSG_DONTWAIT);
-        const zero_result result = judge(fd, moved, &done, POLLIN, deadline_ns, error);
-        if (result)
-            return result;
-    }
-    return ZERO_OK;
-}
-
-bool mesh_receive_some(int fd, void *bytes, size_t size, size_t *used, bool *gone)
-{
-    errno = base_fault("boot.receive");
-    const ssize_t moved = errno ? -1 : recv(fd, (char *)bytes + *used, size - *used, MSG_DONTWAIT);
-    *gone = moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR);
-    *used += moved > 0 ? (size_t)moved : 0;
-    return *used == size;
-}
-
-static struct mesh_header header_of(enum mesh_type type, zero_result result, size_t length)
-{
-    return (struct mesh_header){.magic = MESH_MAGIC,
-                                .protocol = MESH_PROTOCOL,
-                                .type = type,
-                                .result = result,
-                                .length = (uint32_t)length};
-}
-
-zero_result mesh_send(int fd, enum mesh_type type, const void *payload, size_t length,
-                      uint64_t deadline_ns, struct base_error *error)
-{
-    const struct mesh_header header = header_of(type, ZERO_OK, length);
-    const zero_result result = send_bytes(fd, &header, sizeof header, deadline_ns, error);
-    return result ? result : send_bytes(fd, payload, length, deadline_ns, error);
-}
-
-void mesh_send_failure(int fd, zero_result result, const char *text)
-{
-    const size_t length = strlen(text) < BOOT_TEXT_BYTES ? strlen(text) : BOOT_TEXT_BYTES;
-    const struct mesh_header header = header_of(MESH_FAIL, result, length);
-    unsigned char bytes[sizeof header + BOOT_TEXT_BYTES];
-    memcpy(bytes, &header, sizeof header);
-    memcpy(bytes + sizeof header, text, length);
-    // Whoever doesn't read must not hold up the one that gives up.
-    send_bytes(fd, bytes, sizeof header + length, 0, NULL);
-}
-
-zero_result mesh_check(const struct mesh_header *header, size_t most, struct base_error *error)
-{
-    if (header->magic != MESH_MAGIC)
-        return zero_fail(error, ZERO_E_INVALID, "it is no rank of zero");
-    if (header->protocol != MESH_PROTOCOL)
-        return zero_fail(error, ZERO_E_VERSION,
-                         "it speaks version %u of the protocol, this one version %u: link all "
-                         "ranks with the same library",
-                         header->protocol, MESH_PROTOCOL);
-    if (header->type == MESH_FAIL ? header->length > BOOT_TEXT_BYTES : header->length > most)
-        return zero_fail(error, ZERO_E_INVALID, "it announces %u bytes, where there can be %zu",
-                         header->length, most);
-    return ZERO_OK;
-}
-
-zero_result mesh_receive(int fd, struct mesh_header *header, size_t most, uint64_t deadline_ns,
-                         struct base_error *error)
-{
-    zero_result result = mesh_receive_bytes(fd, header, sizeof *header, deadline_ns, error);
-    if (!result)
-        result = mesh_check(header, most, error);
-    if (result || header->type != MESH_FAIL)
-        return result;
-    char text[BOOT_TEXT_BYTES + 1] = "";
-    mesh_receive_bytes(fd, text, header->length, deadline_ns, NULL);
-    mesh_clean(text, sizeof text); // it goes to logs, and there to terminals
-    return zero_fail(error, base_failure_of(header->result, ZERO_E_PEER), "%s", text);
-}
-
-void mesh_place_text(const struct boot_master *master, char text[BOOT_TEXT_BYTES])
-{
-    text[0] = '\0';
-    base_text_add(&(struct base_text){text, BOOT_TEXT_BYTES, 0}, "port %d of %s (%s)", master->port,
-                  master->address, master->source);
-}
-
-void mesh_clean(char *text, size_t size)
-{
-    size_t at = 0;
-    text[size - 1] = '\0';
-    for (; text[at]; at++)
-        if (text[at] < ' ' || text[at] > '~')
-            text[at] = '?';
-    memset(text + at, 0, size - at);
 }

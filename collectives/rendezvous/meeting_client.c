@@ -1,0 +1,219 @@
+// Every rank but 0: calls until rank 0 knows it, waits to hear that all are there, and says so
+// meanwhile.
+
+#include "collectives/rendezvous/meeting.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <string.h>
+
+uint64_t boot_patience(const struct meeting *meeting)
+{
+    return meeting->place->deadline_ns + BOOT_GRACE_NS;
+}
+
+static const char *missing_text(const struct meeting *meeting)
+{
+    return *meeting->missing ? meeting->missing : "other ranks";
+}
+
+static void remind(struct meeting *meeting, const char *ranks, const char *why)
+{
+    double seconds;
+    if (boot_wait_says(&meeting->wait, &seconds))
+        meeting->way->say_waiting(meeting, seconds, ranks, why);
+}
+
+// Waits for a message of rank 0's, which has answered this rank or (not `known`) has yet to: until
+// then anything may listen in its place. The end of the connection ends the wait, too: the caller
+// sees it when it receives.
+static zero_result await_word(struct meeting *meeting, bool known, struct base_error *error)
+{
+    struct pollfd rank_0 = {.fd = meeting->sockets[0], .events = POLLIN};
+    for (int left = 1; left > 0;
+         left = boot_wait_left(&meeting->wait, boot_patience(meeting), 1000)) {
+        const int ready = poll(&rank_0, 1, left);
+        if (ready < 0 && errno != EINTR)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
+        if (ready > 0)
+            return ZERO_OK;
+        if (known)
+            remind(meeting, missing_text(meeting), NULL);
+        else
+            remind(meeting, "rank 0",
+                   "something listens there, but has not answered as rank 0 of this job");
+    }
+    if (boot_wait_stops(&meeting->wait))
+        return boot_fail_stopped(meeting->place->rank, missing_text(meeting), meeting->place->world,
+                                 error);
+    return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
+                     *meeting->missing ? "; it waited for " : "", meeting->missing);
+}
+
+// Receives a text of rank 0's into `text`, of `length` + 1 bytes.
+static zero_result hear_text(const struct meeting *meeting, char *text, size_t length,
+                             struct base_error *error)
+{
+    const zero_result result =
+        boot_receive_bytes(meeting->sockets[0], text, length, boot_patience(meeting), error);
+    boot_clean(text, length + 1);
+    return result;
+}
+
+/* ------------------------------------------------------------------ calling rank 0 */
+
+// Keeps the name of the communicator that rank 0 is meeting for. ZERO_AGAIN.
+static zero_result hear_other(struct meeting *meeting, size_t length, struct base_error *error)
+{
+    char name[BOOT_NAME_BYTES + 1];
+    const zero_result result = hear_text(meeting, name, length, error);
+    if (result)
+        return result;
+    meeting->other[0] = '\0';
+    base_text_add(&(struct base_text){meeting->other, sizeof meeting->other, 0},
+                  " (it was opening \"%s\": open contexts in the same order on all ranks)", name);
+    zero_fail(error, ZERO_E_TIMEOUT, "it is meeting for another communicator");
+    return ZERO_AGAIN;
+}
+
+// What rank 0 answers to this rank's hello. ZERO_AGAIN: call again, error says why.
+static zero_result hear_answer(struct meeting *meeting, struct base_error *error)
+{
+    struct boot_header header;
+    zero_result result =
+        boot_receive(meeting->sockets[0], &header, BOOT_NAME_BYTES, boot_patience(meeting), error);
+    if (!result && header.type == BOOT_LATER)
+        return hear_other(meeting, header.length, error);
+    if (!result)
+        result = boot_check(&header, 0, error);
+    if (!result && header.type != BOOT_KNOWN)
+        result =
+            zero_fail(error, ZERO_E_INVALID, "it answered by a message of type %u", header.type);
+    return result;
+}
+
+// One call of rank 0. ZERO_AGAIN: it does not answer, or not this meeting yet; error says why.
+static zero_result call(struct meeting *meeting, struct base_error *error)
+{
+    int *socket = &meeting->sockets[0];
+    zero_result result = meeting->way->call(meeting, error);
+    if (!result)
+        result = boot_send(*socket, BOOT_HELLO, &meeting->hello, sizeof meeting->hello,
+                           boot_patience(meeting), error);
+    if (!result)
+        result = await_word(meeting, false, error);
+    if (result == ZERO_E_ABORTED) // rank 0 is not to take it for a death
+        boot_send_failure(*socket, result, error->message);
+    if (!result)
+        result = hear_answer(meeting, error);
+    if (!result)
+        return ZERO_OK;
+    boot_fd_close(socket);
+    boot_fd_close(&meeting->listener);
+    // Rank 0 may have closed its listener, or ended, before it looked at this call; or this process
+    // had no processor, and has kept it waiting.
+    return result == ZERO_E_PEER || result == ZERO_E_TIMEOUT ? ZERO_AGAIN : result;
+}
+
+// This rank, as its own messages name it.
+static const char *own_text(const struct meeting *meeting, char text[BOOT_TEXT_BYTES])
+{
+    struct base_text own = {text, BOOT_TEXT_BYTES, 0};
+    text[0] = '\0';
+    base_text_add(&own, "rank %d", meeting->place->rank);
+    if (meeting->way->apart)
+        base_text_add(&own, " (host %s)", meeting->hello.host);
+    return text;
+}
+
+static zero_result call_until_known(struct meeting *meeting, struct base_error *error)
+{
+    char own[BOOT_TEXT_BYTES];
+    for (int pause_ms = 1;; pause_ms = pause_ms < 64 ? 2 * pause_ms : 100) {
+        struct base_error why = {.result = ZERO_OK};
+        const zero_result result = call(meeting, &why);
+        if (result == ZERO_OK)
+            return ZERO_OK;
+        if (result == ZERO_E_ABORTED)
+            return zero_fail(error, result, "%s", why.message);
+        remind(meeting, "rank 0", why.message);
+        const int left = boot_wait_left(&meeting->wait, meeting->place->deadline_ns, pause_ms);
+        if (result == ZERO_AGAIN && boot_wait_stops(&meeting->wait))
+            return boot_fail_stopped(meeting->place->rank, "rank 0", meeting->place->world, error);
+        if (result != ZERO_AGAIN || left == 0) {
+            char bytes[2 * BOOT_TEXT_BYTES] = "";
+            struct base_text text = {bytes, sizeof bytes, 0};
+            meeting->way->unreached_text(meeting, result, why.message, &text);
+            return zero_fail(error, result == ZERO_AGAIN ? ZERO_E_TIMEOUT : result, "%s: %s",
+                             own_text(meeting, own), bytes);
+        }
+        poll(NULL, 0, left);
+    }
+}
+
+/* ------------------------------------------------------------------ then */
+
+// Keeps what rank 0 says of the ranks that are missing.
+static zero_result hear_missing(struct meeting *meeting, size_t length, struct base_error *error)
+{
+    char ranks[BOOT_RANKS_BYTES + 1];
+    if (length > BOOT_RANKS_BYTES)
+        return zero_fail(error, ZERO_E_INVALID, "rank 0 sent %zu bytes of missing ranks", length);
+    const zero_result result = hear_text(meeting, ranks, length, error);
+    ranks[length < BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES - 1] = '\0';
+    memcpy(meeting->missing, ranks, sizeof meeting->missing);
+    if (!result && boot_time_left(boot_patience(meeting), 1) == 0)
+        return zero_fail(error, ZERO_E_TIMEOUT, "it waited for %s", meeting->missing);
+    return result;
+}
+
+zero_result boot_hear(struct meeting *meeting, enum boot_message_type type, void *payload,
+                      size_t length, struct base_error *error)
+{
+    const int socket = meeting->sockets[0];
+    const size_t most = length > BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES;
+    struct boot_header header = {.type = BOOT_MISSING};
+    zero_result result = ZERO_OK;
+    while (!result && header.type == BOOT_MISSING) {
+        result = await_word(meeting, true, error);
+        if (!result)
+            result = boot_receive(socket, &header, most, boot_patience(meeting), error);
+        meeting->told = meeting->told || header.type == BOOT_FAIL;
+        if (!result && header.type == BOOT_MISSING)
+            result = hear_missing(meeting, header.length, error);
+    }
+    if (!result && (header.type != type || header.length != length))
+        result = zero_fail(error, ZERO_E_INVALID, "rank 0 sent %u bytes of type %u", header.length,
+                           header.type);
+    return result ? result
+                  : boot_receive_bytes(socket, payload, length, boot_patience(meeting), error);
+}
+
+static zero_result fail_client(const struct meeting *meeting, zero_result result, const char *why,
+                               struct base_error *error)
+{
+    char own[BOOT_TEXT_BYTES], rank_0[BOOT_TEXT_BYTES];
+    own_text(meeting, own);
+    boot_rank_text(meeting, 0, rank_0);
+    if (!meeting->way->apart && (meeting->told || result == ZERO_E_ABORTED))
+        return zero_fail(error, result, "%s", why);
+    if (!meeting->way->apart && result == ZERO_E_PEER)
+        return zero_fail(error, result, "%s: %s went away before all ranks had met: %s", own,
+                         rank_0, why);
+    return zero_fail(error, result, "%s, meeting %s: %s", own, rank_0, why);
+}
+
+zero_result boot_client(struct meeting *meeting, struct base_error *error)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    zero_result result = call_until_known(meeting, error);
+    if (result)
+        return result;
+    meeting->wait.grace_ns = BOOT_GRACE_NS;
+    result = meeting->way->finish_client(meeting, &failure);
+    boot_fd_close(&meeting->listener);
+    if (result && !meeting->told) // rank 0 is not to take it for a death, and tells the others
+        boot_send_failure(meeting->sockets[0], result, failure.message);
+    return result ? fail_client(meeting, result, failure.message, error) : ZERO_OK;
+}

@@ -1,0 +1,270 @@
+// Rank 0: listens until every rank of the job has come. A caller that is no missing rank is refused
+// and logged, and costs the job nothing but a line; a rank of the job that can never fit ends the
+// meeting.
+
+#include "collectives/rendezvous/meeting.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* ------------------------------------------------------------------ callers */
+
+static void refuse(void *user, struct boot_caller *caller, zero_result result, const char *why)
+{
+    const struct meeting *meeting = user;
+    char from[BOOT_TEXT_BYTES], own[BOOT_TEXT_BYTES], bytes[BOOT_TEXT_BYTES] = "";
+    if (result == ZERO_E_PEER && meeting->way->apart) { // as programs that look for open ports
+        boot_fd_close(&caller->fd);
+        return;
+    }
+    meeting->way->caller_text(caller, from);
+    base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+              "refused %s at the rendezvous of job %s, \"%s\": %s", from, meeting->place->job,
+              meeting->place->name, why);
+    base_text_add(&(struct base_text){bytes, sizeof bytes, 0}, "refused by %s: %s",
+                  boot_rank_text(meeting, 0, own), why);
+    boot_send_failure(caller->fd, result, bytes);
+    boot_fd_close(&caller->fd);
+}
+
+// Compares all of it, so that the time taken says nothing about the secret.
+static bool same_secret(const char *a, const char *b)
+{
+    unsigned char differ = 0;
+    for (size_t i = 0; i < BOOT_SECRET_BYTES; i++)
+        differ |= (unsigned char)(a[i] ^ b[i]);
+    return differ == 0;
+}
+
+// A rank of this job that calls for another communicator is to call again.
+static void put_off(struct meeting *meeting, struct boot_caller *caller)
+{
+    const struct boot_hello *hello = &caller->said.hello;
+    const char *name = meeting->place->name;
+    meeting->other[0] = '\0';
+    base_text_add(
+        &(struct base_text){meeting->other, sizeof meeting->other, 0},
+        "; rank %d (host %s) is opening \"%s\" meanwhile: open contexts in the same order "
+        "on all ranks",
+        hello->rank, hello->host, hello->name);
+    boot_send(caller->fd, BOOT_LATER, name, strlen(name), 0, NULL);
+    boot_fd_close(&caller->fd);
+}
+
+// Whether a caller is of this meeting; if not it has been dealt with. A caller that does not know
+// the secret hears of nothing else.
+static bool belongs(struct meeting *meeting, struct boot_caller *caller)
+{
+    struct boot_hello *hello = &caller->said.hello;
+    char bytes[BOOT_TEXT_BYTES] = "";
+    if (!same_secret(hello->secret, meeting->hello.secret)) {
+        refuse(meeting, caller, ZERO_E_INVALID, "it does not know the job's secret (ZERO_SECRET)");
+        return false;
+    }
+    const bool same_job = strncmp(hello->job, meeting->place->job, sizeof hello->job) == 0;
+    const bool same_name = strncmp(hello->name, meeting->place->name, sizeof hello->name) == 0;
+    boot_clean(hello->job, sizeof hello->job);
+    boot_clean(hello->name, sizeof hello->name);
+    boot_clean(hello->host, sizeof hello->host);
+    if (same_job && same_name)
+        return true;
+    if (same_job && meeting->way->apart) {
+        put_off(meeting, caller);
+        return false;
+    }
+    base_text_add(&(struct base_text){bytes, sizeof bytes, 0},
+                  "it is of job %s, \"%s\", and this is job %s: give the ranks of a job the same "
+                  "ZERO_JOB, and every job a port of its own",
+                  hello->job, hello->name, meeting->place->job);
+    refuse(meeting, caller, ZERO_E_INVALID, bytes);
+    return false;
+}
+
+static void take_in(struct meeting *meeting, struct boot_caller *caller)
+{
+    const struct boot_hello *hello = &caller->said.hello;
+    const int rank = hello->rank;
+    char text[BOOT_TEXT_BYTES];
+    if (!meeting->way->enter(meeting, caller) ||
+        boot_send(caller->fd, BOOT_KNOWN, NULL, 0, 0, NULL)) {
+        boot_fd_close(&caller->fd); // it has ended already, and may call again
+        return;
+    }
+    meeting->sockets[rank] = caller->fd;
+    meeting->pids[rank] = hello->pid;
+    caller->fd = -1;
+    meeting->absent--;
+    base_logf(meeting->place->log, ZERO_LOG_DEBUG, "coll", "%s has come, %d missing",
+              boot_rank_text(meeting, rank, text), meeting->absent);
+}
+
+// Why a rank can't be taken in, written to `why`. False: it can.
+static bool is_wrong(const struct meeting *meeting, const struct boot_hello *hello,
+                     struct base_text *why)
+{
+    const int world = meeting->place->world;
+    char text[BOOT_TEXT_BYTES];
+    if (hello->rank < 1 || hello->rank >= world)
+        base_text_add(why, "there is no rank %d of %d to wait for", hello->rank, world);
+    else if (hello->pid < 1 ||
+             (meeting->way->apart && (hello->port < 1 || hello->port > BOOT_PORT_MAX)))
+        base_text_add(why, "rank %d (host %s) can't be process %d that listens at port %u",
+                      hello->rank, hello->host, hello->pid, hello->port);
+    else if (meeting->sockets[hello->rank] >= 0)
+        base_text_add(why, "rank %d is there already: %s", hello->rank,
+                      boot_rank_text(meeting, hello->rank, text));
+    else
+        return false;
+    return true;
+}
+
+static zero_result introduce(void *user, struct boot_caller *caller, struct base_error *error)
+{
+    struct meeting *meeting = user;
+    const struct boot_hello *hello = &caller->said.hello;
+    char bytes[BOOT_TEXT_BYTES] = "";
+    struct base_text why = {bytes, sizeof bytes, 0};
+    if (!belongs(meeting, caller))
+        return ZERO_OK;
+    if (hello->world != meeting->place->world) {
+        base_text_add(&why, "rank %d (host %s, process %d) says there are %d ranks, rank 0 says %d",
+                      hello->rank, hello->host, hello->pid, hello->world, meeting->place->world);
+        refuse(meeting, caller, ZERO_E_INVALID, bytes);
+        return zero_fail(error, ZERO_E_INVALID, "%s", bytes); // waiting would be in vain
+    }
+    if (is_wrong(meeting, hello, &why))
+        refuse(meeting, caller, ZERO_E_INVALID, bytes);
+    else
+        take_in(meeting, caller);
+    return ZERO_OK;
+}
+
+/* ------------------------------------------------------------------ until all are there */
+
+static zero_result fail_missing(struct meeting *meeting, struct base_error *error)
+{
+    const int world = meeting->place->world;
+    struct base_numbers missing;
+    char place[BOOT_TEXT_BYTES];
+    const char *ranks = boot_missing_text(&missing, meeting->sockets, 1, world);
+    if (boot_wait_stops(&meeting->wait))
+        return boot_fail_stopped(0, ranks, world, error);
+    meeting->way->place_text(meeting, place);
+    return zero_fail(error, ZERO_E_TIMEOUT,
+                     "%s of %d did not come to the rendezvous in time (%s)%s", ranks, world, place,
+                     meeting->other);
+}
+
+// Tells the ranks that have come which ones have not, unless they know.
+static void tell_missing(struct meeting *meeting, const char *ranks)
+{
+    if (strcmp(meeting->missing, ranks) == 0)
+        return;
+    memcpy(meeting->missing, ranks, strlen(ranks) + 1);
+    for (int rank = 1; rank < meeting->place->world; rank++)
+        // A rank that does not even take these few bytes is shown the end of its connection.
+        if (meeting->sockets[rank] >= 0 &&
+            boot_send(meeting->sockets[rank], BOOT_MISSING, ranks, strlen(ranks), 0, NULL))
+            shutdown(meeting->sockets[rank], SHUT_RDWR);
+}
+
+// Says, when it is time to, which ranks are missing: to the ranks that have come, and to the log.
+static void remind(struct meeting *meeting)
+{
+    struct base_numbers missing;
+    double seconds;
+    const bool says = boot_wait_says(&meeting->wait, &seconds);
+    if (!boot_wait_tells(&meeting->wait) && !says)
+        return;
+    const char *ranks = boot_missing_text(&missing, meeting->sockets, 1, meeting->place->world);
+    tell_missing(meeting, ranks);
+    if (says)
+        meeting->way->say_waiting(meeting, seconds, ranks, NULL);
+}
+
+zero_result boot_fail_gone(const struct meeting *meeting, int rank, struct base_error *error)
+{
+    char text[BOOT_TEXT_BYTES];
+    return zero_fail(error, ZERO_E_PEER, "%s went away before all ranks had met",
+                     boot_rank_text(meeting, rank, text));
+}
+
+// A rank that has come says nothing before all have, unless it has been asked to stop.
+static zero_result hear_rank(const struct meeting *meeting, int rank, struct base_error *error)
+{
+    struct boot_header header;
+    struct base_error heard = {.result = ZERO_OK};
+    const zero_result result = boot_receive(meeting->sockets[rank], &header, BOOT_TEXT_BYTES,
+                                            base_clock_ns() + BOOT_GRACE_NS, &heard);
+    return result == ZERO_E_ABORTED ? zero_fail(error, result, "%s", heard.message)
+                                    : boot_fail_gone(meeting, rank, error);
+}
+
+// Waits for whatever comes next and deals with it.
+static zero_result server_turn(struct meeting *meeting, struct base_error *error)
+{
+    const int world = meeting->place->world;
+    const struct boot_reception reception = {.type = BOOT_HELLO,
+                                             .length = sizeof(struct boot_hello),
+                                             .admit = meeting->way->admit,
+                                             .introduce = introduce,
+                                             .refuse = refuse};
+    const int called = boot_callers_poll(meeting->callers, meeting->listener, meeting->polls);
+    struct pollfd *ranks = meeting->polls + called;
+    for (int rank = 0; rank < world; rank++)
+        ranks[rank] = (struct pollfd){.fd = meeting->sockets[rank], .events = POLLIN};
+
+    remind(meeting);
+    const int left = boot_wait_left(&meeting->wait, meeting->place->deadline_ns,
+                                    boot_callers_patience(meeting->callers));
+    if (left == 0)
+        return fail_missing(meeting, error);
+    if (poll(meeting->polls, (nfds_t)(called + world), left) < 0 && errno != EINTR)
+        return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
+    for (int rank = 1; rank < world; rank++)
+        if (meeting->sockets[rank] >= 0 && ranks[rank].revents)
+            return hear_rank(meeting, rank, error);
+    return boot_callers_receive(meeting->callers, &reception, meeting, meeting->listener,
+                                meeting->polls, error);
+}
+
+/* ------------------------------------------------------------------ then */
+
+zero_result boot_send_all(const struct meeting *meeting, enum boot_message_type type,
+                          const void *payload, size_t length, struct base_error *error)
+{
+    char text[BOOT_TEXT_BYTES];
+    for (int rank = 1; rank < meeting->place->world; rank++) {
+        struct base_error sent = {.result = ZERO_OK};
+        const zero_result result = boot_send(meeting->sockets[rank], type, payload, length,
+                                             meeting->place->deadline_ns, &sent);
+        if (result)
+            return zero_fail(error, result, "%s, as all ranks had come: %s",
+                             boot_rank_text(meeting, rank, text), sent.message);
+    }
+    return ZERO_OK;
+}
+
+zero_result boot_server(struct meeting *meeting, struct base_error *error)
+{
+    struct base_error failure = {.result = ZERO_OK};
+    meeting->absent = meeting->place->world - 1;
+    zero_result result = meeting->way->listen(meeting, &failure);
+    while (!result && meeting->absent)
+        result = server_turn(meeting, &failure);
+    // Closed first: a rank that hears of all may call again for its next communicator.
+    boot_fd_close(&meeting->listener);
+    meeting->wait.asked = NULL; // all have come: they learn of a request together
+    if (!result)
+        result = meeting->way->finish_server(meeting, &failure);
+    // Callers that have not said who they are hear of no failure.
+    for (int rank = 1; result && rank < meeting->place->world; rank++)
+        if (meeting->sockets[rank] >= 0)
+            boot_send_failure(meeting->sockets[rank], result, failure.message);
+    boot_callers_close(meeting->callers);
+    return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
+}
