@@ -35,7 +35,7 @@ static void sign_text(char *to, size_t size, const char *text)
         memcpy(to, text, strnlen(text, size - 1));
 }
 
-static void sign_label(struct coll_signature *signature, const struct coll_label *label)
+void coll_signature_label(struct coll_signature *signature, const struct coll_label *label)
 {
     signature->number = label->number;
     sign_text(signature->what, sizeof signature->what, label->what);
@@ -46,7 +46,7 @@ static void sign_bulk(struct coll_signature *signature, const struct coll_comm *
                       const struct coll_span *spans, const struct coll_label *label)
 {
     signature->spans = base_hash64(spans, (size_t)comm->world * sizeof *spans, 0);
-    sign_label(signature, label);
+    coll_signature_label(signature, label);
 }
 
 static void sign_small(struct coll_signature *signature, const struct coll_request *request)
@@ -71,9 +71,9 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         const struct coll_bulk_broadcast *op = &request->op.broadcast;
         signature->bytes = op->bytes;
         signature->root = op->root;
-        sign_label(signature, &op->label);
+        coll_signature_label(signature, &op->label);
     } else if (request->kind == COLL_ALL_TO_ALL) {
-        sign_label(signature, &request->op.all_to_all.label);
+        coll_signature_label(signature, &request->op.all_to_all.label);
     } else if (request->kind == COLL_REDUCE_SCATTER) {
         const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
         sign_bulk(signature, comm, op->spans, &op->label);
@@ -92,12 +92,12 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         signature->dtype = (uint32_t)op->dtype;
         signature->bytes = op->count;
         signature->variant = (uint32_t)op->op;
-        sign_label(signature, &op->label);
+        coll_signature_label(signature, &op->label);
     } else if (coll_is_message(request)) {
         const struct coll_message *op = &request->op.message;
         signature->bytes = op->bytes;
         signature->root = coll_root_rank(comm, op->peer);
-        sign_label(signature, &op->label);
+        coll_signature_label(signature, &op->label);
     } else {
         sign_small(signature, request);
     }
@@ -143,8 +143,9 @@ struct field {
     int64_t a, b;
 };
 
-void coll_signature_difference(const struct coll_signature *a, const struct coll_signature *b,
-                               char text[COLL_DIFFERENCE_BYTES])
+/** "": the texts of the two differ already. */
+static void difference_text(const struct coll_signature *a, const struct coll_signature *b,
+                            char text[COLL_DIFFERENCE_BYTES])
 {
     const struct field fields[] = {
         {"size", (int64_t)a->bytes, (int64_t)b->bytes},
@@ -177,4 +178,16 @@ void coll_signature_difference(const struct coll_signature *a, const struct coll
         return;
     }
     snprintf(text, COLL_DIFFERENCE_BYTES, ", after something else");
+}
+
+void coll_signatures_text(int rank, const struct coll_signature *mine, int peer,
+                          const struct coll_signature *theirs, uint64_t sequence,
+                          char text[COLL_MESSAGE_BYTES])
+{
+    char own[COLL_TEXT_BYTES], other[COLL_TEXT_BYTES], difference[COLL_DIFFERENCE_BYTES];
+    coll_signature_text(mine, sequence, own);
+    coll_signature_text(theirs, sequence, other);
+    difference_text(mine, theirs, difference);
+    snprintf(text, COLL_MESSAGE_BYTES, "rank %d called %s, rank %d called %s%s", rank, own, peer,
+             other, difference);
 }

@@ -48,6 +48,9 @@ static inline bool coll_kind_is_small(uint32_t kind)
 void coll_signature_make(struct coll_signature *signature, const struct coll_comm *comm,
                          const struct coll_request *request);
 
+/** Fills in the label, of a signature that has none yet. */
+void coll_signature_label(struct coll_signature *signature, const struct coll_label *label);
+
 /** Ends the texts of a signature that came from elsewhere. */
 void coll_signature_end(struct coll_signature *signature);
 
@@ -59,10 +62,10 @@ uint64_t coll_signature_digest(const struct coll_signature *signature);
 void coll_signature_text(const struct coll_signature *signature, uint64_t sequence,
                          char text[COLL_TEXT_BYTES]);
 
-/** Writes what differs between two signatures of the same text, with both values: ", with another
- * size: 4000 and 4096"; if nothing does, ", after something else"; "" if the texts differ already.
- */
-void coll_signature_difference(const struct coll_signature *a, const struct coll_signature *b,
-                               char text[COLL_DIFFERENCE_BYTES]);
+/** Writes "rank 1 called barrier #2, rank 0 called barrier #2", and in what the calls differ if
+ * that does not show: ", with another size: 4000 and 4096", ", after something else". */
+void coll_signatures_text(int rank, const struct coll_signature *mine, int peer,
+                          const struct coll_signature *theirs, uint64_t sequence,
+                          char text[COLL_MESSAGE_BYTES]);
 
 #endif

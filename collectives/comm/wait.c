@@ -3,11 +3,8 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/numbers.h"
 #include "base/reminder.h"
-#include "base/text.h"
-#include "collectives/comm/comm_internal.h"
-#include "collectives/comm/signature.h"
+#include "collectives/comm/call_log.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -25,9 +22,6 @@ enum { MOST_DOUBT = 5 };
 /** Rounds of a wait after which sleeping peers are told what was changed before it: a wait that
  * ends sooner tells them at its end, all at once. Fewer than any number of spins. */
 enum { TELL_ROUNDS = 3 };
-
-/** The most ranks that are waited for whose last calls are all named. */
-enum { MOST_SINGLE = 3 };
 
 struct waiter {
     unsigned rounds;           /**< without progress, */
@@ -67,33 +61,20 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
     coll_signature_text(&signature, shown->sequence, text);
 }
 
-/** Adds "rank 3 (last call: barrier #7)" for each rank that is waited for, or, where there are
- * many, "ranks 1-5, 7 (last call of rank 1: barrier #7)". */
+/** Adds the ranks that are waited for, with their last calls. */
 static void list_absent(const struct coll_comm *comm, const struct coll_request *request,
                         enum coll_goal goal, struct base_text *text)
 {
-    struct base_numbers absent = {.count = 0};
-    char each[COLL_MESSAGE_BYTES / 2] = "", last[COLL_TEXT_BYTES];
-    struct base_text list = {each, sizeof each, 0};
-    int first = -1;
+    struct coll_absent absent = {.used = 0};
+    char last[COLL_TEXT_BYTES];
     for (int rank = 0; rank < comm->world; rank++) {
         if ((rank == comm->rank && !coll_is_message(request)) ||
             comm->transport->presence(comm, request, goal, rank) == COLL_PRESENT)
             continue;
-        first = first < 0 ? rank : first;
-        base_numbers_add(&absent, coll_root_rank(comm, rank));
         comm->transport->last_call(comm, rank, last, sizeof last);
-        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "",
-                      coll_root_rank(comm, rank), last);
+        coll_absent_add(&absent, coll_root_rank(comm, rank), last);
     }
-    if (absent.count <= MOST_SINGLE) {
-        base_text_add(text, "%s", each);
-        return;
-    }
-    assert(first >= 0 && first < comm->world);
-    comm->transport->last_call(comm, first, last, sizeof last);
-    base_text_add(text, "%s (last call of rank %d: %s)", base_numbers_text(&absent, "rank"),
-                  coll_root_rank(comm, first), last);
+    coll_absent_text(&absent, text);
 }
 
 /** What the ranks that are waited for have to do. */

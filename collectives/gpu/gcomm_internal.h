@@ -4,7 +4,7 @@
  *   gcomm.c             their beginning and their end.
  *   gcomm_operations.c  what an operation is made of: the transport's calls.
  *   gcomm_order.c       tickets, events, streams.
- *   call_log.c          what ranks show each other of their calls.
+ *   gcomm_log.c         what ranks show each other of their calls.
  *   watchdog.c          the threads that see what goes wrong, and end what is under way.
  *   gcomm_abort.c       the links of a process, which end together.
  *   staged.c            the transport through the host's memory.
@@ -21,8 +21,7 @@
 #ifndef COLLECTIVES_GPU_GCOMM_INTERNAL_H
 #define COLLECTIVES_GPU_GCOMM_INTERNAL_H
 
-#include "collectives/comm/comm_internal.h"
-#include "collectives/comm/signature.h"
+#include "collectives/comm/call_log.h"
 #include "collectives/gpu/gcomm.h"
 
 #include <pthread.h>
@@ -131,15 +130,15 @@ enum gcomm_state {
 /** What a rank shows of itself, in an arena of the host; written by it alone. It is copied to ranks
  * of other hosts in this order: a rank that sees that a call was started sees the call. */
 struct gcomm_call_log {
-    struct {
-        _Atomic uint64_t sequence; /**< 0 while it is written */
+    struct gcomm_shown_call {
+        _Atomic uint64_t stamp; /**< twice the operation's number */
         _Atomic uint64_t words[GCOMM_CALL_WORDS];
     } calls[GCOMM_UNDER_WAY];
     _Atomic uint64_t started, finished; /**< operations */
     _Atomic uint64_t state;
 };
 
-_Static_assert(sizeof(struct gcomm_call_log) <= COLL_SHOWN_BYTES, "a board can be shown");
+_Static_assert(sizeof(struct gcomm_call_log) <= COLL_SHOWN_BYTES, "a call log can be shown");
 
 /* ------------------------------------------------------------------ one */
 
@@ -201,7 +200,7 @@ static inline struct gcomm_operation *gcomm_operation(struct gcomm *gcomm, uint6
     return &gcomm->operations[sequence % GCOMM_UNDER_WAY];
 }
 
-/* ------------------------------------------------------------------ call_log.c */
+/* ------------------------------------------------------------------ gcomm_log.c */
 
 const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int rank);
 

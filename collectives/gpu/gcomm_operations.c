@@ -14,11 +14,7 @@ static struct coll_signature signature_of(enum coll_kind kind, const struct coll
     struct coll_signature signature;
     memset(&signature, 0, sizeof signature);
     signature.kind = kind;
-    signature.number = label->number;
-    if (label->what)
-        memcpy(signature.what, label->what, strnlen(label->what, sizeof signature.what - 1));
-    if (label->name)
-        memcpy(signature.name, label->name, strnlen(label->name, sizeof signature.name - 1));
+    coll_signature_label(&signature, label);
     return signature;
 }
 
@@ -59,10 +55,8 @@ static zero_result refuse(struct gcomm *gcomm, const struct coll_signature *sign
     if (result)
         return result;
     coll_signature_text(signature, gcomm->started + 1, text);
-    char message[COLL_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "rank %d: %s on %s: %s", gcomm->host->rank, text,
-             gcomm->where, why);
-    coll_poison(gcomm->host, ZERO_E_INVALID, message);
+    coll_declare(gcomm->host, ZERO_E_INVALID, "rank %d: %s on %s: %s", gcomm->host->rank, text,
+                 gcomm->where, why);
     return coll_failed(gcomm->host);
 }
 

@@ -28,8 +28,7 @@
 #define COLLECTIVES_HOST_HOST_H
 
 #include "base/kernels/sum.h"
-#include "collectives/comm/comm_internal.h"
-#include "collectives/comm/signature.h"
+#include "collectives/comm/call_log.h"
 #include "collectives/host/live_cell.h"
 
 #include <sched.h>

@@ -4,7 +4,6 @@
 
 #include "collectives/host/host.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,41 +17,28 @@ struct call {
 
 _Static_assert(sizeof(struct call) == sizeof((struct host_last_call *)0)->words, "whole words");
 
-// Its owner makes the stamp odd before and even after it writes. A reader that sees a new word sees
-// the odd stamp that was stored before it.
-
 void coll_host_record_call(const struct coll_comm *comm, const struct coll_signature *signature,
                            uint64_t sequence)
 {
     struct host_block *root_block = coll_host_of(comm)->root_blocks[comm->rank];
     struct host_last_call *last_call = &root_block->last_call;
     const uint64_t stamp = atomic_load_explicit(&last_call->stamp, memory_order_relaxed);
-    assert(stamp % 2 == 0); // this rank alone writes it
     struct call call = {.signature = *signature,
                         .sequence = sequence,
                         .posted = atomic_load_explicit(&root_block->posted, memory_order_relaxed)};
-    uint64_t words[HOST_LAST_CALL_WORDS];
     if (comm->root_ranks)
         memcpy(call.group, comm->name, sizeof call.group - 1);
-    memcpy(words, &call, sizeof words);
-    atomic_store_explicit(&last_call->stamp, stamp + 1, memory_order_relaxed);
-    for (int i = 0; i < HOST_LAST_CALL_WORDS; i++)
-        atomic_store_explicit(&last_call->words[i], words[i], memory_order_release);
-    atomic_store_explicit(&last_call->stamp, stamp + 2, memory_order_release);
+    coll_shown_write(&last_call->stamp, last_call->words, HOST_LAST_CALL_WORDS, stamp + 2, &call);
 }
 
 /** Reads a last call; false if there is none, or if its owner is about to write. */
 static bool read_last_call(const struct host_last_call *last_call, struct call *call)
 {
-    uint64_t words[HOST_LAST_CALL_WORDS];
-    const uint64_t stamp = atomic_load_explicit(&last_call->stamp, memory_order_acquire);
-    for (int i = 0; i < HOST_LAST_CALL_WORDS; i++)
-        words[i] = atomic_load_explicit(&last_call->words[i], memory_order_acquire);
-    memcpy(call, words, sizeof words);
+    const bool read =
+        coll_shown_read(&last_call->stamp, last_call->words, HOST_LAST_CALL_WORDS, call) > 0;
     call->group[sizeof call->group - 1] = '\0'; // what came from elsewhere may have none
     coll_signature_end(&call->signature);
-    return stamp > 0 && stamp % 2 == 0 &&
-           atomic_load_explicit(&last_call->stamp, memory_order_relaxed) == stamp;
+    return read;
 }
 
 void coll_host_last_call(const struct coll_comm *comm, int rank, char *text, size_t size)

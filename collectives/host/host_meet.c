@@ -65,16 +65,12 @@ static zero_result fail_diverged(struct coll_comm *comm, const struct coll_reque
     uint64_t first = request->sequence;
     while (first > 0 && differ(comm, rank, first - 1))
         first--;
-    const struct coll_signature *mine = &coll_host_descriptor(comm, comm->rank, first)->signature;
-    const struct coll_signature *theirs = &coll_host_descriptor(comm, rank, first)->signature;
-    char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
-    char difference[COLL_DIFFERENCE_BYTES];
-    coll_signature_text(mine, first, my_text);
-    coll_signature_text(theirs, first, their_text);
-    coll_signature_difference(mine, theirs, difference);
-    return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s%s",
-                     coll_root_rank(comm, comm->rank), my_text, coll_root_rank(comm, rank),
-                     their_text, difference);
+    char message[COLL_MESSAGE_BYTES];
+    coll_signatures_text(coll_root_rank(comm, comm->rank),
+                         &coll_host_descriptor(comm, comm->rank, first)->signature,
+                         coll_root_rank(comm, rank),
+                         &coll_host_descriptor(comm, rank, first)->signature, first, message);
+    return coll_fail(comm, ZERO_E_DIVERGED, "%s", message);
 }
 
 zero_result coll_host_meet(struct coll_comm *comm, const struct coll_request *request, int rank)

@@ -61,13 +61,12 @@ static zero_result fail_size(struct coll_comm *comm, const struct coll_request *
                              const struct host_p2p_slot *slot)
 {
     struct coll_signature mine;
-    char my_text[COLL_TEXT_BYTES], their_text[COLL_TEXT_BYTES];
+    char message[COLL_MESSAGE_BYTES];
     coll_signature_make(&mine, comm, request);
-    coll_signature_text(&mine, request->sequence, my_text);
-    coll_signature_text(&slot->signature, request->sequence, their_text);
-    return coll_fail(comm, ZERO_E_DIVERGED, "rank %d called %s, rank %d called %s",
-                     coll_root_rank(comm, comm->rank), my_text,
-                     coll_root_rank(comm, request->op.message.peer), their_text);
+    coll_signatures_text(coll_root_rank(comm, comm->rank), &mine,
+                         coll_root_rank(comm, request->op.message.peer), &slot->signature,
+                         request->sequence, message);
+    return coll_fail(comm, ZERO_E_DIVERGED, "%s", message);
 }
 
 static zero_result advance_receive(struct coll_comm *comm, struct coll_request *request)

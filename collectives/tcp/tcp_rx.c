@@ -184,15 +184,14 @@ static bool rx_received(struct coll_net *net, struct net_peer *peer,
     return true;
 }
 
-/** Writes the stamp as the owner does: odd before and even after. */
 static bool rx_last_call(const struct net_peer *peer, const struct net_last_call *heard)
 {
     struct host_last_call *last_call = &peer->blocks[0].copy->last_call;
-    atomic_store_explicit(&last_call->stamp, heard->stamp | 1, memory_order_relaxed);
-    for (size_t i = 0; i < HOST_LAST_CALL_WORDS; i++)
-        atomic_store_explicit(&last_call->words[i], heard->words[i], memory_order_release);
-    atomic_store_explicit(&last_call->stamp, heard->stamp, memory_order_release);
-    return heard->stamp % 2 == 0;
+    if (heard->stamp % 2 != 0)
+        return false;
+    coll_shown_write(&last_call->stamp, last_call->words, HOST_LAST_CALL_WORDS, heard->stamp,
+                     heard->words);
+    return true;
 }
 
 static bool rx_poison(struct coll_net *net, const struct net_peer *peer,

@@ -153,13 +153,10 @@ static bool tx_marks(struct net_peer *peer, enum net_type type, uint64_t *group_
 static bool tx_last_call(const struct coll_net *net, struct net_peer *peer)
 {
     const struct host_last_call *last_call = &net->group_slots[0].block->last_call;
-    struct net_last_call copy = {.stamp =
-                                     atomic_load_explicit(&last_call->stamp, memory_order_acquire)};
-    if (copy.stamp == peer->last_call_sent || copy.stamp % 2 != 0)
-        return true;
-    for (size_t i = 0; i < HOST_LAST_CALL_WORDS; i++)
-        copy.words[i] = atomic_load_explicit(&last_call->words[i], memory_order_acquire);
-    if (atomic_load_explicit(&last_call->stamp, memory_order_relaxed) != copy.stamp)
+    struct net_last_call copy;
+    copy.stamp =
+        coll_shown_read(&last_call->stamp, last_call->words, HOST_LAST_CALL_WORDS, copy.words);
+    if (copy.stamp == 0 || copy.stamp == peer->last_call_sent)
         return true;
     if (!put(peer, NET_LAST_CALL, 0, &copy, 0))
         return false;

@@ -1,4 +1,3 @@
-#include "base/text.h"
 #include "collectives/gpu/gcomm_internal.h"
 
 #include <assert.h>
@@ -12,14 +11,9 @@ const struct gcomm_call_log *gcomm_call_log_of(const struct gcomm *gcomm, int ra
 void gcomm_log_call(struct gcomm *gcomm, const struct coll_signature *signature, uint64_t sequence)
 {
     struct gcomm_call_log *call_log = gcomm->call_log;
+    struct gcomm_shown_call *call = &call_log->calls[sequence % GCOMM_UNDER_WAY];
     assert(sequence > atomic_load(&call_log->started));
-    const size_t place = sequence % GCOMM_UNDER_WAY;
-    uint64_t words[GCOMM_CALL_WORDS];
-    memcpy(words, signature, sizeof words);
-    atomic_store(&call_log->calls[place].sequence, 0);
-    for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
-        atomic_store(&call_log->calls[place].words[i], words[i]);
-    atomic_store(&call_log->calls[place].sequence, sequence);
+    coll_shown_write(&call->stamp, call->words, GCOMM_CALL_WORDS, 2 * sequence, signature);
     atomic_store(&call_log->started, sequence);
     coll_arena_show(gcomm->arena);
 }
@@ -44,32 +38,20 @@ static bool read_call(const struct gcomm_call_log *call_log, uint64_t sequence,
                       struct coll_signature *signature)
 {
     assert(sequence > 0);
-    const size_t place = sequence % GCOMM_UNDER_WAY;
-    uint64_t words[GCOMM_CALL_WORDS];
-    if (atomic_load(&call_log->calls[place].sequence) != sequence)
-        return false;
-    for (size_t i = 0; i < GCOMM_CALL_WORDS; i++)
-        words[i] = atomic_load(&call_log->calls[place].words[i]);
-    if (atomic_load(&call_log->calls[place].sequence) != sequence)
-        return false;
-    memcpy(signature, words, sizeof words);
+    const struct gcomm_shown_call *call = &call_log->calls[sequence % GCOMM_UNDER_WAY];
+    const uint64_t stamp = coll_shown_read(&call->stamp, call->words, GCOMM_CALL_WORDS, signature);
     coll_signature_end(signature);
-    return true;
+    return stamp == 2 * sequence;
 }
 
 static zero_result fail_diverged(struct gcomm *gcomm, int rank, uint64_t sequence,
                                  const struct coll_signature *mine,
                                  const struct coll_signature *theirs)
 {
-    char own[COLL_TEXT_BYTES], other[COLL_TEXT_BYTES], difference[COLL_DIFFERENCE_BYTES];
     char message[COLL_MESSAGE_BYTES];
-    coll_signature_text(mine, sequence, own);
-    coll_signature_text(theirs, sequence, other);
-    coll_signature_difference(mine, theirs, difference);
-    struct base_text text = {message, sizeof message, 0};
-    base_text_add(&text, "ranks made different calls on their devices: rank %d %s, rank %d %s%s",
-                  gcomm->host->rank, own, rank, other, difference);
-    coll_poison(gcomm->host, ZERO_E_DIVERGED, message);
+    coll_signatures_text(gcomm->host->rank, mine, rank, theirs, sequence, message);
+    coll_declare(gcomm->host, ZERO_E_DIVERGED, "ranks made different calls on their devices: %s",
+                 message);
     return coll_failed(gcomm->host);
 }
 
@@ -103,16 +85,17 @@ void gcomm_log_text(const struct gcomm *gcomm, int rank, uint64_t sequence,
 void gcomm_log_absent(const struct gcomm *gcomm, uint64_t sequence, char *text, size_t size)
 {
     assert(sequence > 0 && size > 0);
-    struct base_text list = {text, size, 0};
-    text[0] = '\0';
+    struct coll_absent absent = {.used = 0};
     for (int rank = 0; rank < gcomm->host->world; rank++) {
         const uint64_t theirs = atomic_load(&gcomm_call_log_of(gcomm, rank)->started);
         char last[COLL_TEXT_BYTES];
         if (theirs >= sequence)
             continue;
         gcomm_log_text(gcomm, rank, theirs, last);
-        base_text_add(&list, "%srank %d (last call: %s)", list.used ? ", " : "", rank, last);
+        coll_absent_add(&absent, rank, last);
     }
+    text[0] = '\0';
+    coll_absent_text(&absent, &(struct base_text){text, size, 0});
 }
 
 int gcomm_log_left(const struct gcomm *gcomm, uint64_t sequence)
