@@ -139,7 +139,7 @@ int coll_root_rank(const struct coll_comm *comm, int rank);
 /* ------------------------------------------------------------------ memory */
 
 /**
- * Memory that peers can read without a copy; nobody but this rank writes it, except that the
+ * Memory that peers can read without a copy; no other rank writes it, except that the
  * result of an all-reduce is written by all ranks. *Collective, ordered* over the root; sizes may
  * differ between ranks and be 0. The pages are zero and already touched, huge from 2 MiB on where
  * the kernel grants them. Lives until the root is closed; *arena is owned by the comm world, NULL
@@ -154,9 +154,9 @@ zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_
  * Memory there is once for all ranks of the host: `bytes`, the same on every rank. This rank takes
  * care of the `count` ranges `mine`: their pages are allocated by it, near it (a page that ranges
  * of several ranks share, huge or not, by whose its first byte is); together the ranks' ranges must
- * cover the arena. Everybody may write everywhere: who writes what, and when, is the caller's
+ * cover the arena. Every rank may write everywhere: who writes what, and when, is the caller's
  * protocol. Else as coll_arena_create(); ZERO_E_INVALID also if the sizes differ, a range is not in
- * the arena, or pages are in nobody's. ZERO_E_UNSUPPORTED: this transport cannot.
+ * the arena, or pages are in no rank's part. ZERO_E_UNSUPPORTED: this transport cannot.
  */
 zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
                                      const struct coll_span *mine, size_t count,

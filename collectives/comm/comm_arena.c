@@ -78,8 +78,8 @@ static zero_result check_sizes(const struct coll_comm *comm, const struct coll_a
     return ZERO_OK;
 }
 
-/** The last step, with this rank's part done: whoever has made it may send from the arena to one
- * that is still in it, and whose earlier requests look there. */
+/** The last step, with this rank's part done: a rank that has made it may send from the arena to
+ * one that is still in it, and whose earlier requests look there. */
 static zero_result enter(struct coll_comm *comm, struct coll_arena *arena, zero_result result,
                          const struct base_error *mine, struct base_error *error)
 {

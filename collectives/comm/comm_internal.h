@@ -129,7 +129,7 @@ struct coll_comm {
 
 /* ------------------------------------------------------------------ comm.c */
 
-/** A communicator that knows nobody yet; NULL without memory. *Local.* */
+/** A communicator that knows no peer yet; NULL without memory. *Local.* */
 struct coll_comm *coll_comm_create(const struct coll_transport *transport,
                                    struct coll_comm_world *comm_world, int rank, int world);
 
@@ -221,7 +221,7 @@ void coll_group_close(struct coll_comm *group);
 
 /**
  * Tells the others how this rank's part of something went, and a number; values[r] is rank r's
- * (NULL: nobody wants them). All ranks return the failure of the lowest rank that has one (`mine`
+ * (NULL: they are not wanted). All ranks return the failure of the lowest rank that has one (`mine`
  * has this one's message), or the communicator's. *Collective, ordered.*
  */
 zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zero_result result,
@@ -230,7 +230,7 @@ zero_result coll_agree(struct coll_comm *comm, size_t value, size_t *values, zer
 /* ------------------------------------------------------------------ recorder.c */
 
 /** Records that an operation starts; kind, sequence and op are filled in. Costs one test where
- * nobody listens. */
+ * no recorder listens. */
 void coll_record_begin(const struct coll_comm *comm, struct coll_request *request);
 
 /** Records that its result is complete on this rank. */

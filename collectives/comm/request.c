@@ -126,7 +126,7 @@ zero_result coll_wait(struct coll_comm *comm, struct coll_request *request)
     return coll_wait_for(comm_of(comm, request), request, COLL_GOAL_COMPLETE);
 }
 
-/** Whether nobody has anything to do with it any more. */
+/** Whether neither this rank nor a peer uses it any more. */
 static bool is_over(const struct coll_request *request)
 {
     return request->state == COLL_IDLE ||

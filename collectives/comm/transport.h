@@ -54,7 +54,7 @@ struct coll_transport {
     void (*close)(struct coll_comm *root);
 
     /** A failure is about to be returned for the first time on this rank, whose sources may be gone
-     * then: nobody reads them for others any more. NULL: nobody does. */
+     * then: no thread reads them for others any more. NULL: none does. */
     void (*revoke)(struct coll_comm *root);
     /** The name of a rank's host. NULL: there is one. */
     const char *(*host)(const struct coll_comm *root, int rank);

@@ -10,11 +10,11 @@
 #include <sched.h>
 #include <stdio.h>
 
-/** The longest sleep: how late a time-out is noticed, and a death that nobody else has seen. */
-#define SLICE_NS UINT64_C(10000000)
+/** The longest sleep: how late a time-out is noticed, and a death that no other rank has seen. */
+#define SLEEP_NS UINT64_C(10000000)
 
 /** The most that counts as waited between two looks at the clock. */
-#define RUNNING_NS (10 * SLICE_NS)
+#define RUNNING_NS (10 * SLEEP_NS)
 
 /** How often spin_ns is halved while peers come late: on a machine that others use too. */
 enum { MOST_DOUBT = 5 };
@@ -134,8 +134,8 @@ static void declare_timeout(struct coll_comm *comm, const struct coll_request *r
 
 /** Declares a failure if the wait is in vain or too long. What was waited for may have come after
  * the last look at it, and who sent it have ended since: it is not too late for it. */
-static void check_hope(struct coll_comm *comm, const struct coll_request *request,
-                       enum coll_goal goal, uint64_t waited_ns)
+static void check_peers(struct coll_comm *comm, const struct coll_request *request,
+                        enum coll_goal goal, uint64_t waited_ns)
 {
     char operation[COLL_TEXT_BYTES];
     const int dead =
@@ -214,10 +214,10 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
         comm_world->doubt += comm_world->doubt < MOST_DOUBT;
         comm_world->counters.waits++;
     }
-    if (waited_ns - waiter->checked_ns >= SLICE_NS || waited_ns >= comm_world->timeout_ns ||
+    if (waited_ns - waiter->checked_ns >= SLEEP_NS || waited_ns >= comm_world->timeout_ns ||
         death_in_sight(comm)) {
         waiter->checked_ns = waited_ns;
-        check_hope(comm, request, goal, waited_ns);
+        check_peers(comm, request, goal, waited_ns);
         if (coll_failed(comm) != ZERO_OK)
             return;
         if (base_reminder_due(&waiter->said, waited_ns))
@@ -229,7 +229,7 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
         comm->transport->sleep_begin(comm);
         waiter->announced = true;
     } else {
-        comm->transport->sleep(comm, SLICE_NS);
+        comm->transport->sleep(comm, SLEEP_NS);
         waiter->announced = false;
     }
 }
@@ -262,7 +262,7 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
         result = ZERO_OK;
         if (reached(comm, request, goal))
             break;
-        // What everybody has come to is completed even if somebody failed later: what was posted
+        // What all ranks have come to is completed even if one failed later: what was posted
         // before the failure is seen after it.
         if (last)
             result = coll_stop(comm);

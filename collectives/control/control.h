@@ -59,7 +59,7 @@ enum control_what {
 #define CONTROL_NO_UNIT UINT32_MAX
 #define CONTROL_NO_PEER UINT16_MAX
 
-/** One record. Its stamp is twice its number, plus one while somebody writes: a reader that sees
+/** One record. Its stamp is twice its number, plus one while a thread writes it: a reader that sees
  * the same even stamp before and after has read a whole one. */
 struct control_record {
     alignas(CONTROL_LINE) _Atomic uint64_t stamp;
@@ -67,16 +67,17 @@ struct control_record {
     uint64_t sequence; /**< of the operation in its communicator */
     uint64_t bytes;    /**< of the operation on this rank: its share of a gather or reduction */
     uint64_t begin_ns; /**< of base_clock_ns() */
-    uint64_t end_ns;   /**< 0: it is still under way; without a trace begin_ns stands for any end:
-                            nobody needs it, and a look at the clock costs as much as all the rest */
-    uint16_t what;     /**< enum control_what */
-    uint16_t peer;     /**< of a message: the other rank's number in the job; CONTROL_NO_PEER */
-    uint32_t unit;     /**< CONTROL_NO_UNIT: none */
-    uint32_t ranks;    /**< of the communicator */
-    uint32_t first;    /**< number of its rank 0 in the job: tells groups of one split apart */
-    char kind[16];     /**< "reduce-scatter" */
-    char name[24];     /**< of the unit, cut: "h.4" */
-    char comm[24];     /**< of the communicator, or of the context of a stretch; cut: "main" */
+    uint64_t
+        end_ns;     /**< 0: it is still under way; without a trace begin_ns stands for any end:
+                         no reader needs it, and a look at the clock costs as much as all the rest */
+    uint16_t what;  /**< enum control_what */
+    uint16_t peer;  /**< of a message: the other rank's number in the job; CONTROL_NO_PEER */
+    uint32_t unit;  /**< CONTROL_NO_UNIT: none */
+    uint32_t ranks; /**< of the communicator */
+    uint32_t first; /**< number of its rank 0 in the job: tells groups of one split apart */
+    char kind[16];  /**< "reduce-scatter" */
+    char name[24];  /**< of the unit, cut: "h.4" */
+    char comm[24];  /**< of the communicator, or of the context of a stretch; cut: "main" */
 };
 
 /** One metric of the newest step. */
@@ -133,7 +134,7 @@ struct control_rank {
     _Atomic uint32_t trace;                 /**< the segment's */
     _Atomic uint64_t lost_ns;               /**< when it has first noticed a rank's end; 0: never */
     _Atomic uint32_t lost;                  /**< one more than that rank's number, a moment later */
-    _Atomic uint64_t reporter;              /**< who writes the status; 0: nobody yet */
+    _Atomic uint64_t reporter;              /**< the thread that writes the status; 0: none yet */
     _Atomic uint32_t listens;               /**< its program asks whether it is to stop */
     _Atomic uint64_t heard;   /**< one more than the steps it had finished when it was told to stop;
                                    0: never */
@@ -150,7 +151,7 @@ struct control_segment {
     uint32_t version;
     uint32_t world;
     uint64_t bytes;
-    _Atomic uint32_t trace; /**< 1: somebody reads every record: ends and engine stretches are worth
+    _Atomic uint32_t trace; /**< 1: zero-run reads every record: ends and engine stretches are worth
                                  their time. Does not change */
     _Atomic uint32_t stop;  /**< 1: the ranks are to agree on a step to stop after */
     _Atomic uint32_t insists; /**< 1: zero-run sends signals that are to end the ranks */

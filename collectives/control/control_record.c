@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum {
-    CLAIM_TRIES = 1000, // an end takes some stores; whoever was stopped meanwhile is not waited for
+    CLAIM_TRIES =
+        1000, // an end takes some stores; a thread that was stopped meanwhile is not waited for
     READ_TRIES = 1000,
 };
 

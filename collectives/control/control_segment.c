@@ -45,7 +45,7 @@ zero_result control_create(struct control_segment **segment, int *fd, int world,
     *segment = NULL;
     const struct base_size_limit limit = base_size_limit_begin();
     *fd = memfd_create("zero-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    // Sealed, because whoever reads behind the end of a file that has shrunk is killed.
+    // Sealed, because a process that reads behind the end of a file that has shrunk is killed.
     if (*fd < 0 || ftruncate(*fd, (off_t)bytes) ||
         fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
         result = zero_fail_errno(error, ZERO_E_NOMEM, errno,

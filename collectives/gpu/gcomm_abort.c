@@ -46,7 +46,7 @@ static void halt(struct gcomm_abort *one)
     gcomm_watchdog_log(gcomm, &error);
 }
 
-/** Nobody finds the link any more. With the mutex of calls, which it gives back. */
+/** No thread finds the link any more. With the mutex of calls, which it gives back. */
 static void take(struct gcomm_abort *one)
 {
     struct gcomm *gcomm = one->gcomm;
@@ -58,8 +58,8 @@ static void take(struct gcomm_abort *one)
     pthread_mutex_unlock(&gcomm->calls);
 }
 
-/** All are told before anything is waited for, be it whoever is in a call of one, and frees it when
- * he comes out of that: what was told lets the driver go on. */
+/** All are told before anything is waited for, be it a thread that is in a call of one, and frees
+ * it when he comes out of that: what was told lets the driver go on. */
 static void end_links(struct gcomm *gcomm, struct gcomm_abort *first)
 {
     assert(first);
@@ -148,7 +148,7 @@ static void end_with_others(struct gcomm *gcomm)
     pthread_mutex_unlock(&all.mutex);
 }
 
-/** Whoever is making one has the mutex of calls. */
+/** A thread that makes a link has the mutex of calls. */
 static bool has_link(struct gcomm *gcomm)
 {
     if (pthread_mutex_trylock(&gcomm->calls) != 0)

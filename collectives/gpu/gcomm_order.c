@@ -269,7 +269,7 @@ zero_result gcomm_before(struct gcomm *gcomm, uint64_t ticket, void *stream)
     pthread_mutex_unlock(&gcomm->mutex);
     if (!is_known)
         return gcomm_fail(gcomm, ZERO_E_INVALID, gcomm->started,
-                          "somebody waits for ticket %llu behind it, of which there is none",
+                          "the caller waits for ticket %llu behind it, of which there is none",
                           (unsigned long long)ticket);
     return is_done ? coll_failed(gcomm->host)
                    : between(gcomm, gcomm_operation(gcomm, ticket)->done, stream, false);
@@ -288,7 +288,7 @@ static zero_result query(struct gcomm *gcomm, uint64_t ticket)
         result = ZERO_OK;
     else if (!result && ticket > gcomm->started)
         result = gcomm_fail(gcomm, ZERO_E_INVALID, gcomm->started,
-                            "somebody waits for ticket %llu, of which there is none",
+                            "the caller waits for ticket %llu, of which there is none",
                             (unsigned long long)ticket);
     else if (!result)
         result = coll_failed(gcomm->host) ? coll_failed(gcomm->host) : ZERO_AGAIN;

@@ -68,7 +68,7 @@ static zero_result check_given(const struct nccl_library *library,
 }
 
 /** Kernels of two communicators of a GPU may each wait for room that the other's has, on another
- * GPU, unless they are launched in one order. Whether theirs is used at all nobody can tell. */
+ * GPU, unless they are launched in one order. Whether theirs is used at all is not known. */
 static void check_order(const struct gcomm_config *config)
 {
     const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -143,7 +143,7 @@ static zero_result nccl_ready(void *of, struct base_error *error)
  * kernels read, and freed at the group's end, for which its GPU has to be at rest. But each abort
  * waits for what its own communicator still does on the host, such as connecting ranks: that gives
  * up when it is told, unless it is in a call of the driver that waits for kernels of one whose turn
- * comes later. Whoever closes has a limit for that. */
+ * comes later. The thread that closes has a limit for that. */
 static zero_result nccl_halt(void *of, struct base_error *error)
 {
     const struct link *link = of;
@@ -153,7 +153,7 @@ static zero_result nccl_halt(void *of, struct base_error *error)
     return done(nccl_loaded()->abort(link->comm), "ncclCommAbort", NULL, error);
 }
 
-/** Until NCCL's own thread has done what it was given by somebody who did not know yet. */
+/** Until NCCL's own thread has done what it was given by a thread that did not know yet. */
 static void let_settle(const struct link *link)
 {
     for (int i = 0; i < SETTLING_MS && state_of(link->comm, NULL) == ZERO_AGAIN; i++)

@@ -15,7 +15,7 @@
 
 // How long a rank's failure may take to come to the host, whose message names it, where the
 // transport has noticed only that something is gone.
-enum { RUMOUR_MS = 50 };
+enum { NEWS_MS = 50 };
 
 enum { PAUSE_SPINS = 100 };
 
@@ -128,7 +128,7 @@ struct watchdog {
 static zero_result fail_transport(struct gcomm *gcomm, uint64_t sequence,
                                   const struct base_error *inner)
 {
-    for (int i = 0; i < RUMOUR_MS && inner->result == ZERO_E_PEER; i++) {
+    for (int i = 0; i < NEWS_MS && inner->result == ZERO_E_PEER; i++) {
         if (coll_failed(gcomm->host))
             break;
         nanosleep(&(struct timespec){0, 1000000}, NULL);

@@ -1,5 +1,5 @@
-// The all-reduce of long vectors: each rank reduces its share of all of them. Where everybody can
-// write into everybody's result that is one pass over memory: the rank writes its share everywhere.
+// The all-reduce of long vectors: each rank reduces its share of all of them. Where every rank can
+// write into every result that is one pass over memory: the rank writes its share everywhere.
 // Else it writes it to its own result, and when all have done so each fetches the others' shares;
 // a source that is the result as well is overwritten only then.
 

@@ -16,7 +16,7 @@ static zero_result take_all(struct coll_comm *comm, struct coll_request *request
     assert(request == comm->queue.first);
     unsigned char *met = coll_host_of(comm)->met;
     zero_result result = ZERO_OK;
-    // Everybody starts with its own block and goes round, so that not all read the same one.
+    // Every rank starts with its own block and goes round, so that not all read the same one.
     for (int i = 0; i < comm->world; i++) {
         const int rank = (comm->rank + i) % comm->world;
         if (met[rank] == HOST_DONE || (spans && spans[rank].count == 0))

@@ -125,7 +125,7 @@ static unsigned char *place_of_sum(const struct coll_comm *comm,
     return accumulator;
 }
 
-/** Offers a tile to whoever takes it over: returns how much of it was taken. */
+/** Offers a tile to op->take. Returns how many of its elements that has taken. */
 static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
                         const struct tile *tile)
 {
@@ -142,7 +142,7 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
     return op->take(op->user, tile->first, tile->count, &from);
 }
 
-/** Sums a tile and shows it to whoever asked for it. */
+/** Sums a tile and shows it to op->tile. */
 static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
                      const struct tile *tile, enum coll_sum_to to)
 {

@@ -24,7 +24,7 @@ static bool reads(const struct coll_request *request, int reader, int owner)
     }
 }
 
-/** Whether an operation moves nothing, so that nobody reads a source. */
+/** Whether an operation moves nothing, so that no rank reads a source. */
 static bool is_publication(const struct coll_request *request)
 {
     return request->kind == COLL_ALL_GATHER && !request->op.all_gather.recv;
@@ -33,7 +33,7 @@ static bool is_publication(const struct coll_request *request)
 bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     // The descriptor's bytes are safe until its turn in the ring comes again. A long all-reduce is
-    // complete when nobody reads any more.
+    // complete when no rank reads any more.
     if (coll_host_inlined(request) || is_publication(request) ||
         request->kind == COLL_ALL_REDUCE_BULK)
         return true;

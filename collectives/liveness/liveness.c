@@ -150,7 +150,7 @@ static void fetch_thread(const struct coll_live *live)
         sched_setaffinity(thread, sizeof allowed, &allowed);
 }
 
-/** The comm world has failed: the other ranks' threads learn it too, and do the same. */
+/** The comm world has failed: the threads of the other ranks learn it too, and end their waits. */
 static void pass_on(const struct coll_live *live)
 {
     for (int rank = 0; rank < live->root->world; rank++)
@@ -176,7 +176,7 @@ static void watch_next(struct coll_live *live)
         report_death(live, rank);
         return;
     }
-    // The kernel, and a rank that leaves, wake nobody without this flag.
+    // The kernel, and a rank that leaves, wake no waiter without this flag.
     if (value == 0 || value & FUTEX_OWNER_DIED ||
         (!(value & FUTEX_WAITERS) &&
          !atomic_compare_exchange_strong(word, &value, value | FUTEX_WAITERS)))

@@ -38,7 +38,7 @@ struct coll_comm;
 struct coll_live;
 
 /**
- * Starts this rank's thread, which takes its word and watches nobody yet. `root` has joined its
+ * Starts this rank's thread, which takes its word and watches no rank yet. `root` has joined its
  * ranks; cells has one of every rank. stall_ns 0: silence is no matter. *Local.* *live is NULL
  * after an error: ZERO_E_NOMEM (no memory, no thread), _UNSUPPORTED (the kernel has no robust
  * futexes).

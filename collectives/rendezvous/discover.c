@@ -160,7 +160,7 @@ static bool job_of_family(char job[BOOT_JOB_BYTES], int family, char *const *env
     return true;
 }
 
-// Ranks that somebody started by hand have the process in common that started them.
+// Ranks that a user started by hand have the process in common that started them.
 static void job_of_parent(char job[BOOT_JOB_BYTES])
 {
     char id[32];

@@ -1,6 +1,6 @@
-// Variables that number hosts (pods, nodes): one value for all processes of a host. Whoever starts
-// the processes of a host may multiply them; a rank itself cannot tell what they mean for it,
-// unless they say that there is one process a host.
+// Variables that number hosts (pods, nodes): one value for all processes of a host. A launcher that
+// starts the processes of a host may multiply them; a rank itself cannot tell what they mean for
+// it, unless they say that there is one process a host.
 
 #include "collectives/rendezvous/launcher_family.h"
 #include "collectives/rendezvous/launcher_variables.h"

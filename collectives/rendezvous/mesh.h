@@ -5,8 +5,8 @@
  * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
  * it until it answers. When all have come it gives each the addresses of all, and each calls those
  * of lower numbers. What was connected is TCP, over IPv4 or IPv6, and nothing more: no byte is
- * encrypted, and whoever can reach rank 0's port before all ranks have come, and knows the job's
- * secret if it has one, can take a rank's place.
+ * encrypted, and a process that can reach rank 0's port before all ranks have come, and knows the
+ * job's secret if it has one, can take a rank's place.
  */
 #ifndef COLLECTIVES_RENDEZVOUS_MESH_H
 #define COLLECTIVES_RENDEZVOUS_MESH_H
@@ -79,16 +79,16 @@ struct boot_mesh {
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
  * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
- * checked; whoever isn't a missing rank of this job is refused and logged. So is whoever says
- * nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been silent
- * longest. Rank 0 is called until the deadline, also where its name does not resolve, for which
- * there is no limit but the resolver's own; another rank three times. A port that is in use is
- * waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
+ * checked; a caller that isn't a missing rank of this job is refused and logged. So is one
+ * that says nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been
+ * silent longest. Rank 0 is called until the deadline, also where its name does not resolve, for
+ * which there is no limit but the resolver's own; another rank three times. A port that is in use
+ * is waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
  * warning: where, and for which ranks. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *
- * On failure *mesh has no open socket and all ranks that could be told say the same.
+ * On failure *mesh has no open socket and all ranks that could be told give one reason.
  * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does
  * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
  * is no rank 0 of this job, or says of the ranks what can't be, an argument is out of range.

@@ -201,8 +201,8 @@ zero_result mesh_listen(int *fd, const unsigned char address[MESH_ADDRESS_BYTES]
     return zero_fail_errno(error, ZERO_E_IO, errnum, "listening at port %d for other ranks", port);
 }
 
-// A call to a port of this host that nobody listens at can get the same port for its own end, and
-// be connected to itself.
+// A call to a port of this host that no process listens at can get the same port for its own end,
+// and be connected to itself.
 static bool is_own(int fd)
 {
     unsigned char own[MESH_ADDRESS_BYTES], other[MESH_ADDRESS_BYTES];

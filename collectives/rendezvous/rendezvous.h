@@ -72,8 +72,8 @@ void boot_job(char job[BOOT_JOB_BYTES], char *const *environment);
 void boot_explain(char *const *environment, char *text, size_t size);
 
 /**
- * Whether this process may start the ranks of a job by itself, as zero-run does: nobody else has
- * put it, as one of several, on this host or others. ZERO_E_UNSUPPORTED if somebody has, or if the
+ * Whether this process may start the ranks of a job by itself, as zero-run does: no launcher has
+ * put it, as one of several, on this host or others. ZERO_E_UNSUPPORTED if one has, or if the
  * variables leave it open; ZERO_E_INVALID: malformed variables. The message names them. *Local.*
  */
 zero_result boot_check_alone(char *const *environment, struct base_error *error);
@@ -108,9 +108,9 @@ struct boot_meeting {
 
 /**
  * Meets the other ranks: rank 0 listens, the others call until it answers. Messages are bounded
- * and checked, and so is the user id on both sides; whoever isn't a missing rank of this job is
- * refused and logged. A rank that waits says so at growing intervals, as a warning: where, and for
- * which ranks. On success every rank knows every other one's process. *Collective.*
+ * and checked, and so is the user id on both sides; a caller that isn't a missing rank of this job
+ * is refused and logged. A rank that waits says so at growing intervals, as a warning: where, and
+ * for which ranks. On success every rank knows every other one's process. *Collective.*
  *
  * On failure *link is NULL. ZERO_E_TIMEOUT: ranks are missing (rank 0's message, which the others
  * get too, names them). ZERO_E_ABORTED: a rank was asked to stop while ranks were missing.
@@ -126,7 +126,7 @@ zero_result boot_meet(struct boot_link **link, const struct boot_meeting *meetin
 void boot_close(struct boot_link *link);
 
 /**
- * Every rank gives `count` descriptors and gets everybody's: all[r * count + i] is a descriptor of
+ * Every rank gives `count` descriptors and gets those of all: all[r * count + i] is a descriptor of
  * this process for rank r's mine[i], its own included (a duplicate), close-on-exec, owned by the
  * caller. mine stays the caller's. *Collective, ordered*; count (0 .. BOOT_FDS_MAX) is the same on
  * every rank. After an error `all` has no open descriptor (every entry is -1) and the link is good

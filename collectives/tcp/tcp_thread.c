@@ -168,7 +168,7 @@ static void serve_all(struct coll_net *net)
         serve(net, &net->peers[rank]);
 }
 
-/** Hears whoever has something to say. */
+/** Receives from every peer that has sent something. */
 static void rx_events(struct coll_net *net, const struct epoll_event *events, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -219,9 +219,9 @@ static bool is_unheard(const struct coll_net *net)
     return false;
 }
 
-/** Whether a rank that has been leaving for so long waits for nobody any more. Who hears nothing
- * for so long that it counts as a failure, or as long as any wait may be, will not; after a failure
- * who is too late to have a word in which it is. */
+/** Whether a rank that has been leaving for so long waits for no other rank any more. Who hears
+ * nothing for so long that it counts as a failure, or as long as any wait may be, will not; after a
+ * failure who is too late to have a word in which it is. */
 static bool gives_up(const struct coll_net *net, uint64_t waited_ns)
 {
     uint64_t most_ns = net->stall_ns > 0 ? net->stall_ns : longest_farewell_ns;

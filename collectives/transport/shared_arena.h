@@ -12,13 +12,13 @@
 zero_result coll_shared_create(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error);
 
-/** Maps arena->memory, which is everybody's now, at base and allocates what this rank takes care
+/** Maps arena->memory, which all ranks have now, at base and allocates what this rank takes care
  * of. ZERO_E_NOMEM. *Local.* */
 zero_result coll_shared_allocate(struct coll_comm *comm, struct coll_arena *arena,
                                  struct base_error *error);
 
-/** As arena_populate of struct coll_transport, and closes arena->memory. ZERO_E_INVALID: nobody has
- * allocated some of the pages. ZERO_E_NOMEM. *Local.* */
+/** As arena_populate of struct coll_transport, and closes arena->memory. ZERO_E_INVALID: no rank
+ * has allocated some of the pages. ZERO_E_NOMEM. *Local.* */
 zero_result coll_shared_populate(struct coll_comm *comm, struct coll_arena *arena,
                                  struct base_error *error);
 

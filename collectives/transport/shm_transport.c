@@ -17,7 +17,7 @@
 struct shm {
     struct host_comm host; /**< first: direct.c sees a struct host_comm */
     struct boot_link *boot;
-    struct coll_live *live; /**< NULL if there is nobody to watch */
+    struct coll_live *live; /**< NULL if there is no other rank */
     int blocks;             /**< the descriptor of this rank's blocks; -1: none yet */
     int *descriptors;       /**< of every rank: room for what peers give, */
     size_t *bytes;          /**< its size, */
@@ -53,8 +53,8 @@ static zero_result map_peer(const struct coll_comm *comm, int rank, int memory, 
     return result;
 }
 
-/** Gives every rank this one's descriptor: shm->descriptors has everybody's. A failure is fatal:
- * the ranks can't exchange any more. */
+/** Gives every rank this one's descriptor: shm->descriptors has those of all ranks. A failure is
+ * fatal: the ranks can't exchange any more. */
 static zero_result swap_descriptors(struct coll_comm *comm, int memory, struct base_error *error)
 {
     const struct shm *shm = comm->link;
@@ -98,7 +98,7 @@ static size_t blocks_bytes(const struct coll_comm *root)
     return (1 + COLL_GROUPS_MAX) * coll_host_group_slot_bytes(root);
 }
 
-/** Creates this rank's block and maps everybody's. */
+/** Creates this rank's block and maps those of all ranks. */
 static zero_result share_blocks(struct coll_comm *comm, struct base_error *error)
 {
     struct shm *shm = comm->link;
@@ -154,7 +154,7 @@ struct probe {
 };
 
 /** Whether every rank can read every other one's memory: *allowed is the same on all. Who could not
- * map a block has gone away, and nobody starts without it. */
+ * map a block has gone away, and no rank starts without it. */
 static zero_result probe_peers(struct coll_comm *comm, uint64_t deadline_ns, bool *allowed,
                                struct base_error *error)
 {

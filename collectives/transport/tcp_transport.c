@@ -100,7 +100,7 @@ static size_t tcp_memory(int world)
     return coll_host_memory(world, true) + coll_host_bounce_bytes(world) + coll_net_bytes(world);
 }
 
-/** Goes to work with the blocks that there are. The failure is this rank's copy of it, and nobody
+/** Goes to work with the blocks that there are. The failure is this rank's copy of it, and nothing
  * comes while a rank spins: what comes is brought by another thread. */
 static void join(struct coll_comm *comm)
 {
