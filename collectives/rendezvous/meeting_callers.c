@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 _Static_assert(offsetof(struct boot_caller, said.peer) ==
@@ -98,6 +99,7 @@ static zero_result accept_one(struct boot_callers *callers, const struct boot_re
                               void *user, int listener, struct base_error *error)
 {
     struct base_error why = {.result = ZERO_OK};
+    assert(callers->count < BOOT_CALLERS_MAX);
     struct boot_caller *caller = &callers->all[callers->count];
     *caller = (struct boot_caller){.since_ns = base_clock_ns()};
     const zero_result result = boot_accept(&caller->fd, listener, &why);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -174,6 +175,7 @@ zero_result boot_hear(struct meeting *meeting, enum boot_message_type type, void
     const int socket = meeting->sockets[0];
     const size_t most = length > BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES;
     struct boot_header header = {.type = BOOT_MISSING};
+    assert(meeting->place->rank > 0 && socket >= 0);
     zero_result result = ZERO_OK;
     while (!result && header.type == BOOT_MISSING) {
         result = await_word(meeting, true, error);
@@ -207,6 +209,7 @@ static zero_result fail_client(const struct meeting *meeting, zero_result result
 zero_result boot_client(struct meeting *meeting, struct base_error *error)
 {
     struct base_error failure = {.result = ZERO_OK};
+    assert(meeting->way->size == sizeof *meeting->way);
     zero_result result = call_until_known(meeting, error);
     if (result)
         return result;

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/forked.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -187,6 +188,7 @@ static zero_result send_message(int fd, const struct boot_header *header,
 {
     const struct iovec parts[3] = {{(void *)header, sizeof *header}, payload[0], payload[1]};
     const size_t length = sizeof *header + header->length;
+    assert(header->fds <= BOOT_FDS_MAX && (fds || header->fds == 0));
     struct iovec left[3];
     struct msghdr out = {.msg_iovlen = 0};
     union control control;
@@ -233,6 +235,7 @@ static zero_result receive_header(int fd, struct boot_header *header, int *fds, 
                                   uint64_t deadline_ns, struct base_error *error)
 {
     union control control;
+    assert(room >= 0 && room <= BOOT_FDS_MAX);
     *came = 0;
     for (size_t done = 0; done < sizeof *header;) {
         struct iovec part = {(char *)header + done, sizeof *header - done};
@@ -341,6 +344,7 @@ zero_result boot_receive(int fd, struct boot_header *header, size_t most, uint64
 void boot_clean(char *text, size_t size)
 {
     size_t at = 0;
+    assert(size > 0);
     text[size - 1] = '\0';
     for (; text[at]; at++)
         if (text[at] < ' ' || text[at] > '~')

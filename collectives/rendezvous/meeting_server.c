@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -88,6 +89,7 @@ static void take_in(struct meeting *meeting, struct boot_caller *caller)
 {
     const struct boot_hello *hello = &caller->said.hello;
     const int rank = hello->rank;
+    assert(meeting->absent > 0 && meeting->sockets[rank] < 0);
     char text[BOOT_TEXT_BYTES];
     if (!meeting->way->enter(meeting, caller) ||
         boot_send(caller->fd, BOOT_KNOWN, NULL, 0, 0, NULL)) {
@@ -238,6 +240,7 @@ zero_result boot_send_all(const struct meeting *meeting, enum boot_message_type 
                           const void *payload, size_t length, struct base_error *error)
 {
     char text[BOOT_TEXT_BYTES];
+    assert(meeting->place->rank == 0 && meeting->absent == 0);
     for (int rank = 1; rank < meeting->place->world; rank++) {
         struct base_error sent = {.result = ZERO_OK};
         const zero_result result = boot_send(meeting->sockets[rank], type, payload, length,

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -20,6 +21,7 @@ bool mesh_enter(struct meeting *meeting, const struct boot_caller *caller)
 {
     const struct boot_hello *hello = &caller->said.hello;
     struct mesh_entry *entry = &meeting->table->entries[hello->rank];
+    assert(hello->rank > 0 && hello->rank < meeting->place->world);
     int port;
     entry->port = hello->port;
     entry->pid = hello->pid;
@@ -247,6 +249,7 @@ static zero_result call_client(struct meeting *meeting, int rank, struct base_er
                                    .rank = (uint32_t)meeting->place->rank};
     const uint64_t deadline = meeting->place->deadline_ns;
     struct base_error why;
+    assert(rank > 0 && rank < meeting->place->rank);
     int *socket = &meeting->sockets[rank], left = 1;
     zero_result result = ZERO_E_IO;
     for (int calls = 0; result && calls < CALLS && left > 0; calls++) {

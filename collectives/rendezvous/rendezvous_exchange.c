@@ -3,6 +3,7 @@
 
 #include "collectives/rendezvous/meeting.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -29,6 +30,7 @@ static zero_result send_share(const struct exchange *exchange, int peer, int sou
 {
     const struct boot_link *link = exchange->link;
     const bool is_fds = exchange->kind == BOOT_SHARE_FDS;
+    assert(peer < link->socket_count && source < link->world);
     struct boot_part part = {.sequence = link->sequence,
                              .total = exchange->total,
                              .source = (uint32_t)source,
