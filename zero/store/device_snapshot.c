@@ -6,6 +6,7 @@
 #include "zero/exec/device_tiles.h"
 #include "zero/store/host_snapshot.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Elements of a field that are fetched at a time: some blocks of a checkpoint. */
@@ -125,6 +126,7 @@ static zero_result begin_fetching(zero_ctx *z, struct eng_snapshot *snapshot,
 static const unsigned char *address(const struct ckpt_source *source, int field, uint64_t first)
 {
     const unsigned char *begin = source->field[field];
+    assert(first >= source->run.first && first - source->run.first < source->run.count);
     return begin + (first - source->run.first) * source->code[field].element_bytes;
 }
 
@@ -171,6 +173,7 @@ static zero_result read_elements(const zero_ctx *z, struct eng_snapshot *snapsho
                      first + count <= piece->first + piece->count;
     const zero_result r =
         has ? ZERO_OK : fetch_piece(z, snapshot, piece, source, field, first, error);
+    assert(r || (first >= piece->first && first + count <= piece->first + piece->count));
     *elements = piece->memory + (first - piece->first) * source->code[field].element_bytes;
     return r;
 }
@@ -196,6 +199,7 @@ static zero_result copy_source(const zero_ctx *z, struct eng_snapshot *snapshot,
 {
     const struct eng_device *d = z->device;
     const void *from = address(source, field, first);
+    assert(first + count <= source->run.first + source->run.count);
     const size_t bytes = count * source->code[field].element_bytes;
     struct base_error inner = {0};
     if (!device_has(z, from))

@@ -7,10 +7,12 @@
 #include "zero/core/progress.h"
 #include "zero/store/host_visit.h"
 
+#include <assert.h>
 #include <limits.h>
 
 static size_t place_index(size_t element, size_t first_granule)
 {
+    assert(element >= first_granule * ENG_GRANULE);
     return element - first_granule * ENG_GRANULE;
 }
 
@@ -18,6 +20,7 @@ void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
+    assert(!place->staged && granule >= place->home_first);
     return z->memory.params + place->home + (granule - place->home_first) * bytes;
 }
 
@@ -27,6 +30,7 @@ void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t elem
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t at = place_index(element, place->state_first);
     const size_t all = place->state_granules * ENG_GRANULE;
+    assert(field >= 0 && field <= of->moments && at <= all);
     if (field > 0)
         return z->memory.moments + (place->moments + (size_t)(field - 1) * all + at) *
                                        eng_dtype_size(z->config.moment_dtype);
@@ -68,6 +72,7 @@ static zero_result create_shared_params(zero_ctx *z, struct base_error *error)
     for (size_t s = 0; s < z->layout.section_count; s++) {
         struct coll_span run = z->layout.sections[s].bytes[z->config.rank];
         run.offset += z->placement.sections[s].home;
+        assert(run.offset + run.count <= z->placement.params_bytes);
         if (run.count > 0)
             mine[runs++] = run;
     }
@@ -140,6 +145,7 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
     zero_result r = base_arena_init(&z->memory.private_memory, bytes, 4096, error);
     if (r)
         return r;
+    assert((slots | sums | p->blocks_bytes | p->moments_bytes | p->masters_bytes) % 2048 == 0);
     // Every size is a multiple of 2 KiB, which is alignment enough.
     if (!z->config.params_nvme)
         z->memory.slots = base_arena_alloc(&z->memory.private_memory, slots, 64);
@@ -174,6 +180,7 @@ static void lay_slots(zero_ctx *z)
             *slot = (struct eng_gather_slot){.offset = offset, .unit = -1};
             offset += gather->classes[c].bytes;
         }
+    assert(offset == gather->bytes);
     offset = 0;
     for (int c = 0; c < grads->class_count; c++)
         for (int i = 0; i < grads->classes[c].slots; i++) {
@@ -181,6 +188,7 @@ static void lay_slots(zero_ctx *z)
             *slot = (struct eng_grad_slot){.offset = offset, .home = offset, .unit = -1};
             offset += grads->classes[c].bytes;
         }
+    assert(offset == grads->bytes);
 }
 
 /** Stages 0, 1: each unit has a gradient slot of its own, the same on every rank. */
@@ -191,6 +199,7 @@ static void own_slots(zero_ctx *z)
         const int class = z->placement.grads.class_of_unit[u];
         if (class < 0)
             continue;
+        assert(taken[class] < z->placement.grads.classes[class].slots);
         z->units[u].sum_slot = z->placement.grads.classes[class].first_slot + taken[class]++;
         z->gradients.slots[z->units[u].sum_slot].unit = (zero_unit)u;
     }
@@ -224,6 +233,7 @@ static void place_all_sums(zero_ctx *z)
         z->publication.all_sums[rank] = (struct coll_span){before, bytes};
         before += bytes;
     }
+    assert(z->config.grads_nvme || before == z->placement.sums_bytes);
 }
 
 /** Small tables whose size the model decides: those of eng_memory_tables(). */

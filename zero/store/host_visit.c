@@ -10,6 +10,7 @@
 #include "zero/core/link_table.h"
 #include "zero/exec/device_tiles.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Parts are cut at multiples of it, in elements of a slice: so each is a block of checkpoints. */
@@ -84,6 +85,7 @@ zero_result eng_bounce_make(zero_ctx *z, struct base_error *error)
     struct eng_bounce *bounce = base_calloc(1, sizeof *bounce);
     if (!bounce)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for buffers of state");
+    assert(!z->memory.bounce);
     z->memory.bounce = bounce;
     zero_result r = base_arena_init(&bounce->memory, BUFFERS * bytes, 4096, error);
     if (!r && bytes > 0)
@@ -136,6 +138,7 @@ static bool writes(enum eng_access access)
 static void add_field(struct buffer *buffer, void *there, size_t bytes)
 {
     unsigned char *here = buffer->memory;
+    assert(buffer->count < FIELDS);
     if (buffer->count > 0) {
         const struct field *before = &buffer->fields[buffer->count - 1];
         here = before->here + before->bytes;
@@ -153,6 +156,7 @@ static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part 
     const bool apart = eng_apart(section, &z->placement.sections[s]);
     const size_t first = part->slice->granule + part->first / ENG_GRANULE;
     const size_t end = part->slice->granule + (part->first + part->count - 1) / ENG_GRANULE + 1;
+    assert(part->count > 0 && end - first <= CUT_GRANULES); // a buffer's size
     const size_t element = first * ENG_GRANULE, elements = (end - first) * ENG_GRANULE;
     buffer->count = 0;
     if (!apart || writes(access))
@@ -211,6 +215,7 @@ static zero_result visit_one(zero_ctx *z, struct buffer *buffer, const struct en
         return r;
     for (int i = 0; i < buffer->count && visitor->access == ENG_REPLACE; i++)
         memset(buffer->fields[i].here, 0, buffer->fields[i].bytes);
+    assert(!z->memory.bounce->open);
     z->memory.bounce->open = buffer;
     r = visitor->visit(z, visitor->user, part, visitor->error);
     z->memory.bounce->open = NULL;
@@ -221,6 +226,7 @@ static zero_result visit_one(zero_ctx *z, struct buffer *buffer, const struct en
 static struct eng_part cut(const struct eng_slice *slice, size_t first, size_t end)
 {
     const size_t border = first / CUT * CUT + CUT;
+    assert(first <= end);
     const size_t last = border < end ? border : end;
     return (struct eng_part){.slice = slice, .first = first, .count = last - first};
 }

@@ -6,6 +6,7 @@
 #include "zero/link/publish.h"
 #include "zero/model/ranges.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define TILE ((size_t)4 * ENG_GRANULE)
@@ -107,6 +108,7 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
 {
     (void)user;
     const struct eng_param *param = &z->model.params[slice->param];
+    assert(first + count <= param->slice_numel);
     if (param->fill) {
         struct eng_fp_state its;
         const zero_result r =
@@ -136,6 +138,8 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
     eng_before_overwrite(z);
     const zero_dtype dtype = z->layout.sections[section].dtype;
     const struct eng_section_place *place = &z->placement.sections[section];
+    assert(element >= place->state_first * ENG_GRANULE);
+    assert(element + count <= (place->state_first + place->state_granules) * ENG_GRANULE);
     size_t size;
     if (place->master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
@@ -152,6 +156,7 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
 void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count)
 {
     const zero_dtype dtype = z->layout.sections[section].dtype;
+    assert(element % ENG_GRANULE == 0);
     size_t n;
     const struct eng_section_place *place = &z->placement.sections[section];
     if (dtype == ZERO_F32 || !place->master || place->staged)
@@ -181,6 +186,7 @@ static zero_result get_part(zero_ctx *z, void *user, const struct eng_part *part
     const struct values_out *out = user;
     const size_t section = part->slice->section;
     const bool wide = z->placement.sections[section].master;
+    assert(part->first >= out->first);
     size_t size;
     const void *weights =
         eng_best_weights(z, section, part->slice->granule * ENG_GRANULE + part->first, &size);

@@ -4,6 +4,7 @@
 #include "checkpoint/codec/block_codec.h"
 #include "zero/model/state_tiles.h"
 
+#include <assert.h>
 #include <string.h>
 
 struct coder {
@@ -27,6 +28,7 @@ struct cursor {
 static struct cursor first_block(const struct eng_tiles *tiles, size_t tile)
 {
     const struct eng_piece_run run = tiles->of_tile[tile];
+    assert(tile < tiles->count && run.count > 0);
     const struct eng_piece *piece = tiles->pieces + run.first;
     return (struct cursor){.piece = piece, .end = piece + run.count};
 }
@@ -45,6 +47,7 @@ static bool next_block(struct cursor *at, struct block *block)
     if (piece == at->end)
         return false;
     const size_t all = piece->granules * ENG_GRANULE, left = all - at->first;
+    assert(at->first < all && at->field <= piece->moments);
     *block = (struct block){
         .code = code_of(piece, at->field),
         .offset = eng_piece_offset(piece, at->field, piece->first * ENG_GRANULE + at->first),
@@ -106,6 +109,7 @@ static size_t encode(void *state, size_t tile, const void *contents, size_t size
             return 0;
         memcpy(to + at, lengths, sizeof lengths);
         at = planes + ckpt_stored_bytes(lengths);
+        assert(at <= room);
     }
     return at;
 }

@@ -5,6 +5,7 @@
 #include "zero/model/state_tiles.h"
 #include "zero/store/nvme_codec.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ void eng_compression_hear(struct eng_compression *c, const struct eng_update_tim
     if (c->decided || time->seconds <= 0)
         return;
     c->heard++;
+    assert(c->heard <= WITH && c->encodes == (c->heard > WITHOUT));
     if (c->heard > PREPARES && c->heard <= WITHOUT &&
         (c->without_s <= 0 || time->seconds < c->without_s)) {
         c->without_s = time->seconds;

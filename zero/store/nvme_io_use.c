@@ -94,6 +94,7 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
             used += snprintf(disk->engine_ranks + used, sizeof disk->engine_ranks - (size_t)used,
                              "%s%d %s", used > 0 ? ", " : "", tier->engine_ranks[i],
                              off_io_engine_at((size_t)i)->name);
+    assert(used >= 0 && (size_t)used < sizeof disk->engine_ranks);
 }
 
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use)

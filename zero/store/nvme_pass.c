@@ -6,12 +6,14 @@
 
 #include "zero/store/host_visit.h"
 
+#include <assert.h>
 #include <string.h>
 
 void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
 {
     const struct eng_tier *tier = z->tier;
     const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
+    assert(tier->memory[piece->tile]);
     return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
 }
 
@@ -75,6 +77,7 @@ static bool makes_params(const zero_ctx *z, enum eng_access access)
 
 uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed)
 {
+    assert(z->tier->memory[tile->number] == tile->memory);
     z->tier->memory[tile->number] = NULL;
     const uint64_t waited_ns = changed ? eng_before_tile_overwrite(z, tile->number) : 0;
     off_pipeline_put(z->tier->pipeline, tile, changed);
@@ -87,6 +90,7 @@ static zero_result use_tile(zero_ctx *z, const struct off_tile *tile, enum eng_a
                             eng_tile_fn work, void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
+    assert(!tier->memory[tile->number]);
     tier->memory[tile->number] = tile->memory;
     if (access == ENG_REPLACE)
         memset(tile->memory, 0, tier->tiles.bytes[tile->number]);
@@ -142,6 +146,7 @@ static zero_result pass(zero_ctx *z, size_t count, enum eng_access access, eng_t
         r = off_tilefile_void_before_write(tier->tilefile, error);
     if (r || count == 0)
         return r;
+    assert(count <= tier->tiles.count);
     tier->up = true;
     if (access == ENG_REPLACE)
         off_pipeline_begin_anew(tier->pipeline, tier->order, count);
@@ -195,6 +200,7 @@ static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struc
                                size_t begin, size_t end, struct base_error *error)
 {
     const size_t origin = slice->granule * ENG_GRANULE;
+    assert(end > origin);
     size_t first = begin > origin ? begin - origin : 0, last = end - origin;
     last = last < slice->numel ? last : slice->numel;
     if (walk->only) {
@@ -287,6 +293,7 @@ zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_ac
         first_tile = eng_tiles_group(&tier->tiles, first_tile).first;
         last_tile = group.first + group.count - 1;
     }
+    assert(first_tile <= last_tile && walk.end <= part->slice->numel);
     for (size_t i = first_tile; i <= last_tile; i++)
         tier->order[i - first_tile] = i;
     return pass(z, last_tile - first_tile + 1, access == ENG_LOOK_AT_WEIGHTS ? ENG_LOOK : access,

@@ -2,11 +2,13 @@
 
 #include "zero/store/nvme_tier.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 bool eng_tier_has_point(const struct eng_tier *tier)
 {
     const struct eng_recovery *recovery = &tier->recovery;
+    assert(!recovery->found || !recovery->broken);
     return (recovery->found || recovery->broken) && tier->generation == recovery->generation + 1;
 }
 
@@ -47,5 +49,6 @@ zero_result eng_tier_leave_point(zero_ctx *z, struct base_error *error)
 struct eng_point eng_tier_point(const zero_ctx *z)
 {
     const struct eng_recovery *recovery = &z->tier->recovery;
+    assert(recovery->payload_bytes <= z->tier->payload_room);
     return (struct eng_point){recovery->payload, recovery->payload_bytes, z->tier->path};
 }

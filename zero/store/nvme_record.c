@@ -31,6 +31,7 @@ static zero_result record(zero_ctx *z, bool beginning)
     struct base_error error = {0};
     if (!tier)
         return ZERO_OK;
+    assert(!z->update.begun); // every tile that changed is written
     // A step that is skipped changes no tile, and its record takes the place of the point's.
     if (eng_tier_leave_point(z, &error))
         return eng_fail_from(z, &error);
@@ -63,6 +64,7 @@ struct finding {
 static struct finding look(const struct eng_tier *tier)
 {
     struct finding found = {.count = (uint64_t)tier->recorded};
+    assert(tier->recorded >= 0 && tier->recorded <= 2);
     for (int age = 0; age < tier->recorded; age++)
         found.number[age] = off_tilefile_step(tier->tilefile, age);
     return found;
@@ -71,7 +73,9 @@ static struct finding look(const struct eng_tier *tier)
 /** Its age among the records of the file. */
 static int age_of(const struct eng_tier *tier, uint64_t number)
 {
-    return off_tilefile_step(tier->tilefile, 0) == number ? 0 : 1;
+    const int age = off_tilefile_step(tier->tilefile, 0) == number ? 0 : 1;
+    assert(age < tier->recorded && off_tilefile_step(tier->tilefile, age) == number);
+    return age;
 }
 
 static bool has(const struct finding *found, uint64_t number)
@@ -131,6 +135,7 @@ static zero_result go_back(zero_ctx *z, struct base_error *error)
         recovery->payload = base_calloc(tier->payload_room, 1);
     if (!recovery->payload)
         return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
+    assert(recovery->age >= 0 && recovery->age < tier->recorded);
     const zero_result r = off_tilefile_recover(tier->tilefile, recovery->age, recovery->payload,
                                                &recovery->payload_bytes, error);
     if (r)

@@ -15,6 +15,7 @@
 #include "offload/tile_io.h"
 #include "zero/store/nvme_codec.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -248,6 +249,7 @@ static void arrive(void *user, size_t tile, void *stored)
     const struct eng_tier *tier = place->recorded->tier;
     const struct off_contents *contents = &place->recorded->contents[tile];
     const size_t bytes = tier->tiles.bytes[tile];
+    assert(place->tile == tile);
     struct base_error damage = {0};
     if (off_tilefile_check_recorded(tier->tilefile, tile, contents, stored, &place->error))
         return;
@@ -271,6 +273,7 @@ static struct place *place_of(struct eng_snapshot *recorded, size_t tile)
 static void read_tile(struct eng_snapshot *recorded, size_t tile)
 {
     struct place *place = recorded->places;
+    assert(tile < recorded->tier->tiles.count);
     for (size_t i = 1; i < recorded->place_count; i++)
         if (recorded->places[i].used < place->used)
             place = &recorded->places[i];
@@ -327,6 +330,7 @@ static void read_ahead(const zero_ctx *z, struct eng_snapshot *recorded,
                        const struct eng_slice *slice, uint64_t first)
 {
     size_t list[MOST_AHEAD + 1];
+    assert(recorded->ahead <= MOST_AHEAD);
     const size_t count = list_tiles(z, slice, first, recorded->ahead + 1, list);
     struct place *place;
     for (size_t i = 0; i < count; i++)
@@ -345,6 +349,7 @@ static zero_result load(const zero_ctx *z, struct eng_snapshot *recorded, size_t
     if (recorded->newest != tile)
         read_ahead(z, recorded, slice, first);
     struct place *place = place_of(recorded, tile);
+    assert(place); // it was there, or is one of those just read
     zero_result r = off_tile_io_wait(recorded->tile_io, &place->move, error);
     if (!r && place->error.result)
         r = zero_fail(error, place->error.result, "%s", place->error.message);
@@ -364,6 +369,7 @@ static zero_result read_elements(const zero_ctx *z, struct eng_snapshot *recorde
     const size_t origin = slice->granule * ENG_GRANULE, start = origin + (size_t)first;
     zero_result r = ZERO_OK;
     size_t count;
+    assert(all > 0 && all <= CKPT_BLOCK_ELEMENTS);
     (void)source;
     for (size_t at = start, end = start + all; !r && at < end; at += count) {
         const struct eng_piece *piece = eng_tiles_piece(tiles, slice->section, at / ENG_GRANULE);

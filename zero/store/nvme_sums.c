@@ -5,6 +5,7 @@
 
 #include "zero/store/nvme_tier.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Beside the slots: of the update, and on their way from slots and to them. */
@@ -121,6 +122,7 @@ static void lay_slots(zero_ctx *z, struct eng_sums *sums)
             };
             memory += plan->classes[c].bytes;
         }
+    assert(memory == (unsigned char *)z->memory.sums + plan->bytes);
     for (size_t u = 0; u < z->layout.unit_count; u++)
         sums->slot_of_unit[u] = -1;
 }
@@ -168,6 +170,7 @@ float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
     const struct eng_sum_slot *slot = slot_of(z, z->layout.sections[section].unit);
     if (!slot)
         return NULL;
+    assert(element >= place->state_first * ENG_GRANULE);
     return (float *)(void *)(slot->memory + place->sum_offset) +
            (element - place->state_first * ENG_GRANULE);
 }
@@ -192,6 +195,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
         const struct eng_section_place *place = &z->placement.sections[piece->section];
         const size_t granule = ENG_GRANULE * sizeof(float), bytes = piece->granules * granule;
+        assert(piece->first >= place->state_first);
         unsigned char *there = contents + strips->offset_of_piece[i];
         unsigned char *here =
             slot->memory + place->sum_offset + (piece->first - place->state_first) * granule;
@@ -223,6 +227,7 @@ static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
     const struct eng_strips *strips = &sums->file.strips;
     const struct eng_piece_run run = strips->of_unit[slot->unit];
     const bool all = direction == OFF_WRITE && slot->whole;
+    assert(slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING);
     for (size_t i = 0; i < run.count; i++) {
         slot->moves[i] = (struct off_tile_op){.under_way = false};
         if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[run.first + i]))
@@ -309,6 +314,7 @@ static zero_result gather_section(zero_ctx *z, const struct eng_sum_slot *slot, 
 static zero_result end_sums(zero_ctx *z, struct eng_sum_slot *slot)
 {
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
+    assert(slot->state == ENG_SUMS_ADDED);
     zero_result r = wait_reductions(z, slot);
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         if (!r && lacks_others(z, slot) && z->io[s].trains)
@@ -327,6 +333,7 @@ static zero_result hand_on(zero_ctx *z, struct eng_sum_slot *slot, zero_unit uni
         r = wait_moves(z, slot);
     if (r)
         return r;
+    assert(slot->state == ENG_SUMS_IDLE && sums->slot_of_unit[unit] < 0);
     if (slot->unit >= 0)
         sums->slot_of_unit[slot->unit] = -1;
     slot->unit = unit;
@@ -348,6 +355,7 @@ static struct eng_sum_slot *choose(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_slot_plan *plan = &z->placement.sums;
     const struct eng_slot_class *class = &plan->classes[plan->class_of_unit[unit]];
+    assert(plan->class_of_unit[unit] >= 0 && class->slots > 0);
     struct eng_sum_slot *slots = z->tier->sums.slots + class->first_slot, *best = slots;
     for (struct eng_sum_slot *slot = slots + 1; slot < slots + class->slots; slot++)
         if (is_kept(z, slot) != is_kept(z, best) ? is_kept(z, best) : slot->used < best->used)
@@ -399,6 +407,7 @@ zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit)
         r = wait_moves(z, slot);
     if (r)
         return r;
+    assert(slot->unit == unit);
     slot->state = ENG_SUMS_ADDED;
     slot->used = ++z->tier->sums.uses;
     slot->whole = z->micro.index == z->micro.count - 1;
@@ -475,9 +484,11 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
     if (r)
         return zero_fail(error, r, "gradient sums: %s", failure.message);
     const float *gradient = (const float *)(const void *)bytes;
-    for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++)
-        z->update.segments[i].gradient =
-            gradient + (z->update.segments[i].first - piece->first * ENG_GRANULE);
+    for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++) {
+        struct eng_segment *segment = &z->update.segments[i];
+        assert(segment->section == piece->section);
+        segment->gradient = gradient + (segment->first - piece->first * ENG_GRANULE);
+    }
     return ZERO_OK;
 }
 

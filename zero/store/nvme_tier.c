@@ -15,6 +15,7 @@
 #include "zero/store/nvme_codec.h"
 #include "zero/store/tile_transfers.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -386,6 +387,7 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
     zero_result r = eng_tier_needs(z, &z->placement, &needs, error);
     if (r || needs.tiles == 0)
         return r;
+    assert(needs.tiles == tier->tiles.count && needs.tile_bytes == tier->tiles.largest);
     struct off_pipeline_config config = stream_of(&z->config, &tier->tiles, needs.buffers);
     config.tilefile = tier->tilefile;
     tier->buffers = needs.buffers;
@@ -400,6 +402,7 @@ static zero_result open_stream(const zero_ctx *z, struct eng_tier *tier, struct 
 zero_result eng_tier_open(zero_ctx *z)
 {
     struct base_error error = {0};
+    assert(!z->tier);
     struct eng_tier *tier = base_calloc(1, sizeof *tier);
     z->tier = tier;
     if (!tier)

@@ -45,6 +45,7 @@ static void choose_tiles(zero_ctx *z, bool up)
 {
     struct eng_tier *tier = z->tier;
     const size_t training = tier->tiles.training;
+    assert(!z->update.begun);
     tier->up = up;
     tier->chosen = tier->updated = tier->put = 0;
     for (size_t done = 0; done < training;) {
@@ -53,6 +54,7 @@ static void choose_tiles(zero_ctx *z, bool up)
         choose_group(tier, z, group);
         done += group.count;
     }
+    assert(tier->chosen <= training);
     for (size_t s = 0; s < z->layout.section_count; s++)
         tier->left[s] = tier->tiles.of_section[s].count;
 }
@@ -108,6 +110,7 @@ static void sort_tiles(const zero_ctx *z)
         const struct eng_piece_run group = eng_tiles_group(&tier->tiles, tier->order[i]);
         const uint64_t due = due_of_group(z, group);
         count = group.count;
+        assert(i + count <= tier->chosen);
         for (size_t n = i; n < i + count; n++)
             tier->due[n] = (struct eng_due){.due = due, .tile = tier->order[n]};
     }
@@ -182,11 +185,13 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct off_tile tile;
+    assert(tier->buffers >= 2);
     zero_result r = put_tiles(z, tier->buffers - 2, error);
     if (!r)
         r = off_pipeline_next(tier->pipeline, &tile, error);
     if (r)
         return r;
+    assert(tile.number == tier->order[tier->updated] && !tier->memory[tile.number]);
     tier->memory[tile.number] = tile.memory;
     tier->updated++;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
@@ -204,6 +209,7 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
     zero_result r = off_pipeline_next(tier->pipeline, &tile, error);
     if (r)
         return r;
+    assert(tile.number == tier->order[tier->updated] && !tier->memory[tile.number]);
     tier->memory[tile.number] = tile.memory;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
     for (size_t i = 0; !r && i < run.count; i++)
@@ -240,6 +246,7 @@ static void end_passing(zero_ctx *z, struct base_error *error)
 
 static void end(zero_ctx *z, struct base_error *error)
 {
+    assert(z->update.begun);
     z->update.begun = false;
     if (z->tier->chosen == 0)
         return;

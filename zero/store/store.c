@@ -14,6 +14,8 @@
 #include "zero/store/host_visit.h"
 #include "zero/store/resident_walk.h"
 
+#include <assert.h>
+
 /* ------------------------------------------------------------------ what memory has to do */
 
 static zero_result memory_needs(const zero_ctx *z, const struct eng_placement *placement,
@@ -243,4 +245,5 @@ void eng_store_choose(zero_ctx *z)
 {
     const bool on_device = z->config.resident || z->config.streamed;
     z->store = z->config.nvme ? &eng_store_nvme : on_device ? &device : &host;
+    assert(z->store->size == sizeof *z->store);
 }

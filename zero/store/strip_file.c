@@ -129,11 +129,13 @@ void eng_strip_file_begin(const zero_ctx *z, struct eng_strip_file *file, size_t
                           eng_strip_wanted_fn wanted, bool makes)
 {
     size_t count = 0;
+    assert(tiles > 0 && tiles <= z->tier->tiles.count && !file->at_strip);
     file->makes = makes;
     if (!file->pipeline)
         return;
     for (size_t i = 0; i < tiles; i++)
         count = add_strips(z, file, z->tier->order[i], count, wanted);
+    assert(count <= file->strips.count);
     if (makes)
         off_pipeline_begin_anew(file->pipeline, file->strips.order, count);
     else

@@ -42,6 +42,7 @@ static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size
     if (!strips->list)
         return;
     struct eng_strip *strip = &strips->list[number];
+    assert(strip->first_piece + strip->pieces == piece);
     struct eng_piece_run *of_tile = &strips->of_tile[tiles->pieces[piece].tile];
     if (of_tile->count == 0 || of_tile->first + of_tile->count - 1 < number)
         count_strip(of_tile, number);
