@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
+
 static bool is_held(const struct eng_unit *unit)
 {
     return unit->holds > 0;
@@ -103,6 +105,7 @@ static zero_result release(zero_ctx *z, zero_unit unit)
                         u->name);
     zero_result r = z->exec->released(z, unit);
     if (--u->holds == 0) {
+        assert(z->gathers.held_units > 0);
         z->gathers.held_units--;
         const zero_result observed = eng_observe_unit(z, ENG_UNIT_RELEASED, unit);
         r = r ? r : observed;

@@ -78,6 +78,7 @@ zero_result eng_trace_gathered(zero_ctx *z, zero_unit unit)
         z->units[unit].next = traces->replay.gathers[z->gathers.replay_at++].again;
     else
         z->gathers.replaying = false;
+    assert(z->gathers.replay_at <= traces->replay.count);
     if (traces->recording.count == traces->capacity) {
         const zero_result r = grow(z, traces);
         if (r)

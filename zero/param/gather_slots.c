@@ -6,6 +6,8 @@
 #include "zero/core/link_table.h"
 #include "zero/link/bucket_gather.h"
 
+#include <assert.h>
+
 bool eng_slot_current(const zero_ctx *z, zero_unit unit)
 {
     const int slot = z->units[unit].slot;
@@ -49,6 +51,7 @@ static zero_result drain_section(zero_ctx *z, size_t section, void *recv)
 /** Forgets whose values a slot has, or was to have. */
 static void empty(zero_ctx *z, struct eng_gather_slot *slot)
 {
+    assert(!slot->in_flight && !slot->staging);
     if (slot->unit >= 0 && z->units[slot->unit].slot == slot - z->gathers.slots)
         z->units[slot->unit].slot = -1;
     slot->unit = -1;
@@ -70,6 +73,7 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int index)
 {
     struct eng_gather_slot *slot = &z->gathers.slots[index];
+    assert(slot->unit < 0 && !slot->in_flight && !slot->keeps);
     slot->unit = unit;
     slot->version = z->units[unit].version;
     slot->in_flight = true;
@@ -87,6 +91,7 @@ zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot)
 {
     if (!slot->staging)
         return ZERO_OK;
+    assert(slot->in_flight);
     const zero_result r = z->store->staging->wait(z, slot->unit);
     slot->staging = false;
     // At stage 0 that was everything.
@@ -112,6 +117,7 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
     const struct eng_slot_class *class =
         &z->placement.gather.classes[z->placement.gather.class_of_unit[unit]];
     int best = -1;
+    assert(z->placement.gather.class_of_unit[unit] >= 0);
     *chosen = -1;
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
         const struct eng_gather_slot *slot = &z->gathers.slots[i];
@@ -202,6 +208,7 @@ void eng_slots_kept(zero_ctx *z)
         struct eng_gather_slot *slot = &z->gathers.slots[i];
         if (!slot->keeps)
             continue;
+        assert(slot->unit >= 0 && !slot->in_flight);
         slot->keeps = false;
         slot->version = z->publication.version;
         slot->in_flight = slot->staging = true; // and the moves of its strips are done

@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
+
 /** Starts what is not there yet; *there: of how many units that come next, one after the other, all
  * is here, or on its way since before. */
 static zero_result start(zero_ctx *z, int *there)
@@ -44,6 +46,7 @@ static zero_result post(zero_ctx *z, int count)
         const struct eng_unit *unit = &z->units[replay->gathers[i].unit];
         if (unit->holds > 0)
             continue;
+        assert(i < replay->count && unit->slot >= 0);
         r = eng_slot_post(z, &z->gathers.slots[unit->slot]);
         count--;
     }
