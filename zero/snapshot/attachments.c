@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "checkpoint/tensor_digest.h"
 
+#include <assert.h>
 #include <string.h>
 
 const struct eng_blob *eng_blob_find(const zero_ctx *z, const char *name, bool of_rank)
@@ -107,6 +108,7 @@ static zero_result attach(zero_ctx *z, const char *name, void *memory, uint64_t 
     *blob = (struct eng_blob){.memory = memory, .bytes = bytes, .scope = scope};
     memcpy(blob->name, name, strlen(name));
     z->saving.blobs->count += is_new;
+    assert(z->saving.blobs->count <= ENG_MAX_BLOBS);
     return ZERO_OK;
 }
 

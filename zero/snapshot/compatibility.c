@@ -1,6 +1,7 @@
 #include "base/text.h"
 #include "zero/snapshot/snapshot.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -211,6 +212,7 @@ zero_dtype eng_match_narrows(const zero_ctx *z, const struct ckpt_table_tensor *
                              zero_param param, int field)
 {
     const zero_dtype mine = eng_state_dtype(z, param, field);
+    assert(field >= 0 && field < saved->fields);
     const zero_dtype work = z->model.params[param].dtype;
     if (mine != ZERO_F32)
         return saved->field[field] == eng_ckpt_dtype(mine) ? ZERO_F32 : mine;

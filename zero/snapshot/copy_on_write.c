@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
+
 static void hold(zero_ctx *z)
 {
     if (z->store->records->kept || eng_save_phase(z) != SAVE_WRITING)
@@ -18,6 +20,7 @@ static void hold(zero_ctx *z)
 static size_t awaited(const zero_ctx *z, size_t tile)
 {
     const struct eng_save *save = z->saving.save;
+    assert(z->store->records->kept);
     if (eng_save_phase(z) != SAVE_WRITING)
         return 0;
     const size_t blocks = z->store->snapshot->blocks_before(z, save->snapshot, tile);

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -149,6 +150,7 @@ static bool describe_shards(const zero_ctx *z, struct ckpt_manifest *manifest)
         size_t n = 0;
         for (size_t i = 0; i < z->layout.slice_count; i++)
             n += eng_own_run(&z->layout, &z->layout.slices[i], (int)r, &shard->runs[n]);
+        assert(n == shard->run_count);
     }
     return true;
 }

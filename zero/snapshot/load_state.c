@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,6 +111,7 @@ static zero_result read_blobs(const zero_ctx *z, struct eng_load *job, struct ba
         r = ckpt_loader_blob(job->loader, b, (uint32_t)z->config.rank, to, error);
         to += blob->bytes;
     }
+    assert(r || to == job->blobs + bytes);
     return r;
 }
 
@@ -222,6 +224,7 @@ static zero_result check_fingerprint(zero_ctx *z, const struct eng_load *job)
 zero_result eng_load_one(zero_ctx *z, struct eng_load *job)
 {
     struct base_error error = {0};
+    assert(!job->loader);
     snprintf(job->path, sizeof job->path, "%s/step-%08" PRIu64, job->directory, job->step);
     zero_result r = open_all(z, job);
     if (!r)

@@ -5,6 +5,8 @@
 #include "zero/snapshot/load_parts.h"
 #include "zero/store/master_weights.h"
 
+#include <assert.h>
+
 /* ------------------------------------------------------------------ trying */
 
 static zero_dtype type_of(enum ckpt_dtype dtype)
@@ -28,6 +30,7 @@ static zero_result check_range(zero_ctx *z, const struct eng_load *job,
     zero_result r = ZERO_OK;
     if (narrow == ZERO_F32)
         return ZERO_OK;
+    assert(job->block && count <= CKPT_BLOCK_ELEMENTS);
     for (uint64_t at = 0, n; !r && at < count; at += n) {
         n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
         eng_widen(z->cpu.kernels, stored, job->block + at * eng_dtype_size(stored), (size_t)n,
@@ -72,6 +75,7 @@ static zero_result read_converted(zero_ctx *z, struct eng_load *job, size_t tens
     const zero_dtype stored = type_of(eng_load_manifest(job)->tensors[tensor].field[field]);
     const zero_dtype mine = eng_state_dtype(z, slice->param, field);
     float values[ENG_GRANULE];
+    assert(job->match.converted && job->block);
     zero_result r = ZERO_OK;
     for (uint64_t at = first, n; !r && at < first + count; at += n) {
         n = first + count - at < ENG_GRANULE ? first + count - at : ENG_GRANULE;

@@ -8,6 +8,7 @@
 #include "zero/snapshot/snapshot.h"
 #include "zero/step/batch_size.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -63,6 +64,7 @@ zero_result eng_point_attach(zero_ctx *z, const char *name, uint64_t bytes)
 {
     const size_t room = z->store->records->room(z);
     const size_t others = fixed_bytes(z) + blob_bytes(z, name) + sizeof(struct tail);
+    assert(room >= others);
     const size_t left = room - others, head = sizeof(struct blob_head);
     if (left >= head && bytes <= left - head)
         return ZERO_OK;
@@ -110,6 +112,7 @@ static size_t write_record(const zero_ctx *z, unsigned char *record)
                               z->saving.runs.count > 0 ? z->saving.runs.loaded[0].id
                                                        : z->saving.runs.own};
     at = append(at, &tail, sizeof tail);
+    assert((size_t)(at - record) == fixed_bytes(z) + blob_bytes(z, NULL) + sizeof tail);
     return (size_t)(at - record);
 }
 
@@ -182,6 +185,7 @@ static zero_result install_record(zero_ctx *z, const unsigned char *record,
         at += sizeof frozen;
         moment.frozen[g] = frozen != 0;
     }
+    assert(at == record + fixed_bytes(z));
     eng_moment_install(z, &moment);
     base_tables_free(&tables);
     z->config.seed = head.seed; // which a checkpoint may have brought

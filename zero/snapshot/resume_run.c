@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <time.h>
 
@@ -38,6 +39,7 @@ static zero_result find_candidates(zero_ctx *z, const char *directory,
 static zero_result next_candidate(zero_ctx *z, struct candidates *candidates, uint64_t *step,
                                   bool *found)
 {
+    assert(z->config.rank == 0 || candidates->count == 0);
     uint64_t told[2] = {candidates->count > 0};
     if (told[0])
         told[1] = candidates->listed[--candidates->count].step;

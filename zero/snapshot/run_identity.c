@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,6 +66,7 @@ static struct eng_run *remember(struct eng_runs *runs, const struct ckpt_run_id 
         runs->count++;
     if (at == ENG_RUNS)
         at--;
+    assert(at < ENG_RUNS && runs->count <= ENG_RUNS);
     memmove(runs->loaded + 1, runs->loaded, (size_t)at * sizeof one);
     runs->loaded[0] = one;
     return runs->loaded;
@@ -211,6 +213,7 @@ zero_result eng_runs_decide(zero_ctx *z, const char *path, bool beside,
     struct ckpt_order order;
     struct ckpt_listed *listed;
     size_t count;
+    assert(z->config.rank == 0);
     const zero_result r = ckpt_list_runs(&ckpt_store_posix, path, &listed, &count, &order, error);
     if (r)
         return r > 0 ? zero_fail(error, ZERO_E_IO, "'%.300s' is gone", path) : r;

@@ -9,6 +9,8 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
+
 static void lay_tables(const zero_ctx *z, size_t sources, struct eng_save *save)
 {
     eng_sources_lay(&save->sources, sources, &save->tables);
@@ -34,6 +36,7 @@ static void see(void *user, const struct ckpt_source *source, int field, uint64_
     const zero_ctx *z = user;
     struct eng_save *save = z->saving.save;
     const struct eng_slice *slice = save->sources.slice[source - save->sources.list];
+    assert(slice->param == (zero_param)source->run.tensor);
     struct base_hash128 sum = {0}, *sums = save->digest.sums;
     eng_digest_add(z, slice, field, first, count, elements, &sum);
     pthread_mutex_lock(&save->summing);
@@ -107,6 +110,7 @@ static zero_result prepare_saver(zero_ctx *z, struct base_error *error)
 /** What all saves of a context use, but for the saver. */
 static zero_result make(zero_ctx *z, struct base_error *error)
 {
+    assert(!z->saving.save && !z->update.guard);
     struct eng_save *save = base_calloc(1, sizeof *save);
     z->saving.save = save;
     if (save) {
@@ -182,6 +186,7 @@ static zero_result prepare_anew(zero_ctx *z, int level, size_t room_bytes)
 zero_result eng_save_prepare(zero_ctx *z, int level, size_t room_bytes)
 {
     struct base_error error = {0};
+    assert(!eng_save_under_way(z));
     struct eng_save *save = z->saving.save;
     const bool first = !save;
     zero_result r;

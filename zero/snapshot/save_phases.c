@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** What a rank says of itself. */
@@ -84,6 +85,8 @@ static void complete_manifest(zero_ctx *z)
 {
     struct eng_save *save = z->saving.save;
     struct ckpt_manifest *manifest = &save->manifest;
+    assert(manifest->world == (size_t)z->config.world);
+    assert(manifest->tensor_count == z->model.param_count);
     for (size_t r = 0; r < manifest->world; r++) {
         struct ckpt_shard_entry *shard = &manifest->shards[r];
         shard->bytes = save->all[r].bytes;

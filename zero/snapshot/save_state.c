@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -119,6 +120,7 @@ static zero_result take_directory(zero_ctx *z, const char *path, bool beside,
                                   struct base_error *error)
 {
     struct eng_save *save = z->saving.save;
+    assert(z->config.rank == 0);
     if (save->directory &&
         (strcmp(save->path, path) != 0 || !ckpt_directory_is_held(save->directory)))
         leave_directory(save);

@@ -6,10 +6,13 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 void eng_save_enter(zero_ctx *z, enum eng_save_phase phase)
 {
+    assert((phase == SAVE_WRITING) != eng_save_under_way(z));
+    assert(phase != SAVE_COMPLETE || eng_save_phase(z) == SAVE_COMMITTING);
     if (phase == SAVE_COMPLETE || phase == SAVE_FAILED)
         atomic_store_explicit(&z->saving.status.ended_ns, base_clock_ns(), memory_order_relaxed);
     atomic_store_explicit(&z->saving.status.phase, phase, memory_order_release);

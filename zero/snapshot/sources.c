@@ -4,6 +4,8 @@
 #include "zero/model/ranges.h"
 #include "zero/snapshot/snapshot.h"
 
+#include <assert.h>
+
 bool eng_own_run(const struct eng_layout *layout, const struct eng_slice *slice, int rank,
                  struct ckpt_run *run)
 {
@@ -72,4 +74,5 @@ void eng_sources_fill(const zero_ctx *z, struct eng_sources *sources)
         sources->slice[sources->count] = slice;
         sources->list[sources->count++] = source_of(z, slice, &run);
     }
+    assert(sources->count == eng_save_load(z, z->config.rank).sources);
 }

@@ -1,6 +1,7 @@
 #include "zero/param/frozen.h"
 #include "zero/snapshot/snapshot.h"
 
+#include <assert.h>
 #include <math.h>
 
 void eng_moment_lay(const zero_ctx *z, struct eng_moment *moment, struct base_tables *tables)
@@ -28,6 +29,7 @@ void eng_moment_take(const zero_ctx *z, struct base_hash128 blobs, struct eng_mo
 
 void eng_moment_install(zero_ctx *z, const struct eng_moment *moment)
 {
+    assert(z->micro.index < 0);
     if (z->stepping.scale.dynamic) {
         z->stepping.scale.value = moment->scale.value;
         z->stepping.scale.clean = moment->scale.clean;
