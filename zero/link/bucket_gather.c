@@ -5,6 +5,8 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 
+#include <assert.h>
+
 struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit)
 {
     return (struct coll_label){
@@ -21,6 +23,7 @@ zero_result eng_section_gather(zero_ctx *z, size_t section, void *recv)
         return eng_comm_failed(z, r);
     const struct eng_section *s = &z->layout.sections[section];
     const struct eng_section_place *place = &z->placement.sections[section];
+    assert(recv || place->residence == ENG_SHARED);
     // What is staged lies at its place already.
     const unsigned char *source = place->staged
                                       ? (unsigned char *)recv + s->bytes[z->config.rank].offset

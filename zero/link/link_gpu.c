@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------ life */
@@ -181,6 +182,7 @@ static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *g
             received += (size_t)z->config.world * place->own_granules * ENG_GRANULE *
                         eng_dtype_size(place->comm_dtype);
     }
+    assert(received <= (unsigned char *)device_piece(z->device, DEVICE_RECEIVED + 1));
     return r;
 }
 
@@ -318,6 +320,7 @@ static zero_result gpu_gather(zero_ctx *z, zero_unit unit, int slot)
     void *transport = gcomm_stream(state->peers);
     struct base_error error = {0};
     size_t count = 0;
+    assert(z->gathers.slots[slot].in_flight);
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         if (z->placement.sections[s].residence == ENG_SHARDED)
             state->parts[count++] =

@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
+
 zero_result eng_sums_lend(zero_ctx *z, const struct coll_all_gather *op)
 {
     zero_result r = coll_drain(z->comm, &z->publication.sums_read);
@@ -32,6 +34,7 @@ zero_result eng_sums_return(zero_ctx *z)
 
 zero_result eng_sums_reclaim(zero_ctx *z)
 {
+    assert(z->publication.sums_lent || !z->publication.grads_lent);
     if (!z->publication.sums_lent)
         return ZERO_OK;
     const zero_result r = z->publication.all_sums ? coll_drain(z->comm, &z->publication.sums_read)
