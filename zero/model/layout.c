@@ -86,6 +86,7 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
         layout->param_first[p] = first;
         first += (size_t)model->params[p].slice_count;
     }
+    assert(first == layout->slice_count);
     return ZERO_OK;
 }
 
@@ -134,6 +135,7 @@ static zero_result find_members(struct members *members, const struct eng_layout
     for (size_t p = 0; p < model->param_count; p++)
         for (int32_t i = 0; i < model->params[p].slice_count; i++)
             members->params[next[(size_t)model->params[p].unit + (size_t)i]++] = p;
+    assert(members->first[layout->unit_count] == layout->slice_count);
     return ZERO_OK;
 }
 

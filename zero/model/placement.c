@@ -206,6 +206,8 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
         place_section(placement, layout, s, rank, limits);
     if (limits->blocks)
         placement->blocks_bytes = placement->own_sums_bytes;
+    assert(placement->own_sums_bytes <= placement->sums_bytes);
+    assert(placement->params_part <= placement->params_bytes);
     for (size_t u = 0; u < layout->unit_count; u++) {
         unit_buffers(placement, layout, u, limits);
         if (limits->paranoid)

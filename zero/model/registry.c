@@ -4,6 +4,7 @@
 #include "checkpoint/tensor_digest.h"
 #include "zero/model/versioned.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 static zero_result reserve(void **items, size_t *capacity, size_t count, size_t item_size,
                            struct base_error *error)
 {
+    assert(count <= *capacity);
     if (count < *capacity)
         return ZERO_OK;
     const size_t wanted = *capacity ? 2 * *capacity : 16;
@@ -259,6 +261,7 @@ zero_result eng_model_add_param(struct eng_model *model, zero_param *id,
     param.name_hash = ckpt_digest_name(desc.name);
     if (!param.name)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a tensor's name");
+    assert(param.unit >= 0 && param.slice_count >= 1 && param.slice_numel > 0);
     const size_t end = (size_t)param.unit + (size_t)param.slice_count;
     if (end > model->unit_count)
         model->unit_count = end;
