@@ -7,6 +7,7 @@ size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t elemen
 {
     const struct eng_section *s = &z->layout.sections[section];
     assert(element >= s->elements[owner].offset);
+    assert(element - s->elements[owner].offset <= s->elements[owner].count);
     const size_t first =
         z->publication.all_sums ? z->publication.all_sums[owner].offset / sizeof(float) : 0;
     return first + s->before[owner] + element - s->elements[owner].offset;
@@ -15,6 +16,7 @@ size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t elemen
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
 {
     const bool own = owner == z->config.rank || z->publication.all_sums;
+    assert(own || z->config.stage == 0);
     const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
     return sums + eng_sum_index(z, owner, section, element);
 }

@@ -6,6 +6,8 @@
 
 #include "zero/core/context.h"
 
+#include <assert.h>
+
 /** The byte where granule `granule` of a section's home lies. State on a device lies there, but in
  * memory while a visit to it is under way; so do the fields below. */
 static inline unsigned char *eng_home(const zero_ctx *z, size_t section, size_t granule)
@@ -17,6 +19,7 @@ static inline unsigned char *eng_home(const zero_ctx *z, size_t section, size_t 
  * cover the element, here and below. */
 static inline float *eng_weights(const zero_ctx *z, size_t section, size_t element)
 {
+    assert(z->placement.sections[section].master);
     return z->store->field(z, 0, section, element);
 }
 

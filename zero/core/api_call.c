@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "collectives/control/control.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,7 @@ zero_result eng_fail_from(zero_ctx *z, const struct base_error *error)
 zero_result eng_comm_failed(zero_ctx *z, zero_result result)
 {
     struct base_error error = {0};
+    assert(result != ZERO_OK);
     coll_state(z->comm, &error);
     return fail(z, result, error.message[0] ? error.message : base_result_text(result), false);
 }
@@ -140,6 +142,7 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     const int failed = (int)lowest;
     if (failed == world)
         return ZERO_OK;
+    assert(failed >= 0 && failed < world && (failed != rank || mine->result));
     struct base_error first = *mine;
     r = coll_broadcast(z->comm, &first, sizeof first, failed);
     if (r)
@@ -165,6 +168,7 @@ zero_result eng_same(zero_ctx *z, uint64_t value, const char *what)
 {
     // Allocated at commit, so that comparing cannot fail on one rank alone; free between steps.
     unsigned char *all = z->stepping.exchange.room.all;
+    assert(all && z->micro.index < 0);
     zero_result r = coll_exchange(z->comm, &value, sizeof value, all);
     if (r)
         return eng_comm_failed(z, r);
@@ -262,6 +266,7 @@ zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_st
 
 void eng_remember_refusal(zero_ctx *z, const struct base_error *error)
 {
+    assert(error->result != ZERO_OK);
     if (!z->call.refused.result)
         z->call.refused = *error;
 }

@@ -11,6 +11,7 @@
 void eng_exchange_add(zero_ctx *z, const struct eng_exchange_part *part)
 {
     assert(z->stepping.exchange.part_count < ENG_MAX_PARTS);
+    assert(!z->stepping.exchange.room.all && part->kinds);
     z->stepping.exchange.parts[z->stepping.exchange.part_count++] = part;
 }
 
@@ -71,6 +72,7 @@ static size_t fill(const zero_ctx *z, enum eng_exchange_kind kind)
         part->fill(z, mine + at);
         at += bytes;
     }
+    assert(at <= most_bytes(z));
     return at;
 }
 
@@ -89,5 +91,6 @@ zero_result eng_exchange_parts(zero_ctx *z, enum eng_exchange_kind kind)
         r = part->hear(z, all + at, stride);
         at += bytes;
     }
+    assert(r || at == stride);
     return r;
 }

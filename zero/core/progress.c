@@ -3,6 +3,8 @@
 #include "zero/core/progress.h"
 #include "zero/core/api_call.h"
 
+#include <assert.h>
+
 int eng_micro_total(const zero_ctx *z)
 {
     return z->micro.evaluation.active ? z->micro.evaluation.total : z->config.micro_batches;
@@ -38,6 +40,7 @@ double *eng_evaluation_metrics(const zero_ctx *z)
 int eng_contributors(const zero_ctx *z, int round)
 {
     const int64_t left = z->config.micro_batches - (int64_t)round * z->config.world;
+    assert(round >= 0 && left > 0);
     return left < z->config.world ? (int)left : z->config.world;
 }
 
@@ -95,6 +98,7 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from)
 
 void eng_add_square_sum(zero_ctx *z, double squares)
 {
+    assert(!(squares < 0));
     if (squares <= 1e300) // sums of fp32 squares stay far below; NaN and infinity do not
         base_exact_sum_add(&z->gradients.squares, squares);
     else
@@ -113,6 +117,8 @@ void eng_grad_nonfinite(void *user, int contributor, size_t element)
         .slice = (uint64_t)slice->index,
         .element = own + element - slice->granule * ENG_GRANULE,
     };
+    assert(contributor >= 0 && contributor < z->config.world);
+    assert(bad.element < slice->numel); // padding is zeros for ever
     eng_bad_min(&z->gradients.bad, &bad);
 }
 

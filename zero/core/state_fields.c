@@ -1,6 +1,8 @@
 #include "zero/core/state_fields.h"
 #include "zero/core/addresses.h"
 
+#include <assert.h>
+
 int eng_state_fields(const zero_ctx *z, zero_param param)
 {
     const struct eng_param *p = &z->model.params[param];
@@ -10,6 +12,7 @@ int eng_state_fields(const zero_ctx *z, zero_param param)
 zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
 {
     const struct eng_param *p = &z->model.params[param];
+    assert(field >= 0 && field < eng_state_fields(z, param));
     if (field > 0)
         return z->config.moment_dtype;
     return p->frozen || z->config.no_masters ? p->dtype : ZERO_F32;
@@ -18,6 +21,7 @@ zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
 void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first)
 {
     const size_t at = slice->granule * ENG_GRANULE + (size_t)first;
+    assert(first < slice->numel);
     size_t size;
     if (field > 0)
         return eng_moments(z, field - 1, slice->section, at);

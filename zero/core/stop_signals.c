@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "collectives/rendezvous/rendezvous.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -245,6 +246,7 @@ void eng_stop_close(zero_ctx *z)
     if (!z->job.stop.counted)
         return;
     pthread_mutex_lock(&listener.mutex);
+    assert(listener.contexts > 0);
     listener.contexts--;
     listener.stops = listener.stops || eng_stop_agreed(z);
     // Who was asked to stop is about to end, and what comes now asks for the same.

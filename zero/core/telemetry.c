@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 zero_result eng_watch_open(zero_ctx *z, struct base_error *error)
@@ -59,6 +60,7 @@ _Static_assert(ENG_MAX_METRICS <= CONTROL_METRICS, "every metric has a place");
 static void record_stretch(const zero_ctx *z, enum control_what what, zero_unit unit,
                            uint64_t begin_ns, uint64_t end_ns)
 {
+    assert(z->job.watch.area && begin_ns <= end_ns);
     struct control_record record = {
         .begin_ns = begin_ns,
         .end_ns = end_ns,
@@ -160,6 +162,7 @@ void eng_watch_evaluation_end(zero_ctx *z)
         return;
     const zero_statistics *now = &z->stats, *then = &z->job.watch.aside;
     const uint64_t now_ns = base_clock_ns();
+    assert(z->job.watch.aside_ns > 0 && z->job.watch.aside_ns <= now_ns);
     if (z->job.watch.traced)
         record_stretch(z, CONTROL_EVALUATION, -1, z->job.watch.aside_ns, now_ns);
     z->job.watch.ended_ns += now_ns - z->job.watch.aside_ns;
