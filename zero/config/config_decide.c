@@ -7,6 +7,7 @@
 #include "zero/config/config_key.h"
 #include "zero/model/placement.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -339,6 +340,8 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
         result = decide_gather(config, error);
     if (!result)
         result = eng_config_check_reduction(config, error);
+    assert(result || !config->streamed || config->resident);
+    assert(result || !config->shared || eng_config_may_share(config, config->stage));
     return result;
 }
 
@@ -363,6 +366,7 @@ int eng_config_posted(const struct eng_config *config, int units)
 {
     if (config->world == 1 || config->stage == 0)
         return 0;
+    assert(units > 0);
     return units / 2 + 1 < units ? units / 2 + 1 : units - 1;
 }
 
@@ -422,6 +426,7 @@ enum { MOST_HELPERS = 4 };
 unsigned eng_config_codec_threads(const struct eng_config *config)
 {
     const int here = config->local_world ? config->local_world : config->world;
+    assert(here > 0);
     const int share = config->online_cpus / here;
     const int processors = share < config->allowed_cpus ? share : config->allowed_cpus;
     if (processors < 1)

@@ -1,5 +1,6 @@
 #include "zero/config/config_key.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -319,6 +320,7 @@ zero_result eng_key_from_struct(const struct eng_key *key, const zero_config *us
 
 void eng_key_show(const struct eng_key *key, int64_t value, char *text, size_t size)
 {
+    assert(!is_list(key) || (value >= 0 && value <= key->max));
     if (is_list(key))
         snprintf(text, size, "%s", key->choices[value]);
     else if (key->kind == ENG_KEY_NAMED && value < 0)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 void eng_config_ask_launcher(struct eng_config *config)
@@ -36,6 +37,7 @@ zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), stru
     *mesh = (struct boot_mesh){.world = 0};
     if (!config->unplaced)
         return ZERO_OK;
+    assert(config->world > 1 && config->world <= BOOT_MESH_MAX);
     const struct boot_meeting meeting = {
         .rank = config->rank,
         .world = config->world,
