@@ -1,6 +1,7 @@
 // Adam, with L2 decay unless the group says otherwise; and what AdamW shares with it.
 #include "zero/optim/optim.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 
@@ -31,6 +32,7 @@ double eng_adam_gradient_most(const zero_hyper *hyper)
 void eng_adam_prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
                       double gradient_scale, union eng_scalars *scalars)
 {
+    assert(updates > 0);
     const double power1 = eng_power(eng_rounded(hyper->beta1), updates);
     const double power2 = eng_power(eng_rounded(hyper->beta2), updates);
     eng_rule_prepare(ENG_RULE_ADAM, choice, hyper, gradient_scale, scalars);

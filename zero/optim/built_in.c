@@ -3,6 +3,7 @@
 
 #include "zero/optim/optim.h"
 
+#include <assert.h>
 #include <float.h>
 
 /** Not negative, and in fp32, in which updates compute, neither infinite nor 0 unless it is. */
@@ -54,6 +55,7 @@ zero_result eng_check_eps(const char *name, double eps, struct base_error *error
 void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
                       double gradient_scale, union eng_scalars *scalars)
 {
+    assert(rule < ENG_RULES);
     const double beta1 = eng_rounded(hyper->beta1), beta2 = eng_rounded(hyper->beta2);
     const bool l2 = choice->decay == ZERO_DECAY_L2;
     scalars->built_in = (struct eng_rule_scalars){

@@ -1,6 +1,7 @@
 // Optimizers that a program brings: its callbacks behind our ops table.
 #include "zero/optim/optim.h"
 
+#include <assert.h>
 #include <math.h>
 
 static zero_result check(const struct eng_choice *choice, const zero_hyper *hyper,
@@ -67,6 +68,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
 
 struct eng_optimizer eng_optimizer_own(const zero_optimizer_desc *desc)
 {
+    assert(desc->moments >= 0 && desc->moments <= ENG_MAX_MOMENTS);
     return (struct eng_optimizer){
         .size = sizeof(struct eng_optimizer),
         .name = desc->name,

@@ -2,6 +2,8 @@
 
 #include "zero/optim/optim.h"
 
+#include <assert.h>
+
 const char *const eng_hyper_names[ENG_HYPERS] = {"lr", "beta1", "beta2", "eps", "weight_decay"};
 _Static_assert(sizeof(zero_hyper) == ENG_HYPERS * sizeof(double), "every field has its name");
 
@@ -24,5 +26,6 @@ zero_result eng_optimizer_choose(const struct eng_optimizer *optimizer, zero_dec
         .nesterov = nesterov != 0,
         .own = optimizer->own,
     };
+    assert(!choice->own || choice->decay == ZERO_DECAY_DEFAULT);
     return ZERO_OK;
 }
