@@ -21,6 +21,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -102,6 +103,7 @@ static size_t lay_windows(const zero_ctx *z, bool gradients, size_t *offsets)
             return MOST_ADDRESSES;
     }
     at += whole_pages(behind);
+    assert(at % page_bytes() == 0);
     return at < MOST_ADDRESSES ? at : MOST_ADDRESSES;
 }
 
@@ -171,6 +173,7 @@ static unsigned char *pages_of(const zero_ctx *z, const struct eng_windows *wind
     const size_t bytes = slice_bytes(z, slice, windows->gradients);
     const size_t turn =
         !windows->gradients && persists(z, slice) ? 0 : (size_t)windows->turns[unit];
+    assert(turn < TURNS);
     return windows->base + windows->offsets[slice - z->layout.slices] + turn * turn_bytes(bytes);
 }
 
@@ -251,6 +254,7 @@ static void take_turn(struct eng_windows *windows, zero_unit unit)
 static zero_result show(zero_ctx *z, const struct eng_windows *windows,
                         const struct eng_slice *slice)
 {
+    assert(eng_gathered(z, slice));
     const zero_result r = protect(z, windows, slice, PROT_READ | PROT_WRITE);
     if (r)
         return r;
@@ -293,6 +297,7 @@ static const void *param_address(const zero_ctx *z, const struct eng_slice *slic
 static unsigned char *in_slot(const zero_ctx *z, const struct eng_slice *slice)
 {
     const zero_unit unit = z->layout.sections[slice->section].unit;
+    assert(z->gradients.slots[z->units[unit].grad_slot].open);
     return z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
            slice->granule * ENG_GRANULE * element_size(z, slice, true);

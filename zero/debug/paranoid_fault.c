@@ -7,6 +7,7 @@
 #include "zero/core/context.h"
 #include "zero/debug/paranoid.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -100,6 +101,7 @@ zero_result eng_paranoid_watch(zero_ctx *z, struct base_error *error)
     if (!r) {
         watched[i] = z;
         count++;
+        assert(count <= MOST);
     }
     pthread_mutex_unlock(&lock);
     return r;
@@ -111,6 +113,7 @@ void eng_paranoid_unwatch(const zero_ctx *z)
     for (int i = 0; i < MOST; i++)
         if (watched[i] == z) {
             watched[i] = NULL;
+            assert(count > 0);
             if (--count == 0)
                 restore();
         }

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Hashes of a rank: of its own micro-batch of the first round, and of what it computed again. */
@@ -61,6 +62,7 @@ static zero_result hash_gradient(zero_ctx *z, zero_unit unit)
 static zero_result compare(zero_ctx *z, int index)
 {
     const int world = z->config.world, again = (index + world - 1) % world;
+    assert(index < world);
     const size_t slices = z->layout.slice_count, width = words(z);
     const uint64_t *first = z->debug.hashes_all + ((size_t)index * HASHES + FIRST) * slices * width;
     const uint64_t *second =
