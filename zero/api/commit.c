@@ -22,6 +22,7 @@
 #include "base/size_limit.h"
 #include "zero/config/config_key.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -202,6 +203,7 @@ static zero_result make_layout(zero_ctx *z, struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     z->micro.count = eng_config_rounds(config);
+    assert(z->micro.count >= 1);
     z->micro.planned = config->micro_batches;
     z->micro.planned_blocks = eng_config_may_leave_blocks(config);
     zero_result r = eng_exec_check(config, &z->model, error);
@@ -229,6 +231,7 @@ static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 static zero_result only_plan(zero_ctx *z)
 {
     struct base_error error = {0};
+    assert(!z->comm);
     zero_result r = ZERO_OK;
     eng_fit_look(z);
     if (z->config.probe && z->plan.fit.verdict != ENG_FITS_NOT)

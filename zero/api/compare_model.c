@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -94,6 +95,7 @@ static bool find_difference(struct difference *out, const struct identity *a,
 /** Collective: all ranks have found that tensor p of this rank is another one than rank 0's. */
 static zero_result tell_difference(zero_ctx *z, size_t p, size_t rank, struct base_error *error)
 {
+    assert(rank > 0 && rank < (size_t)z->config.world && p < z->model.param_count);
     const struct identity mine = identity_of(&z->model, p);
     struct identity first = mine, other = mine;
     struct difference difference;

@@ -12,6 +12,7 @@
 #include "base/bfloat16.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ static void take_granule(struct sample *sample, size_t granule)
     for (size_t i = 0; i < sample->count; i++)
         if (sample->granules[i] == granule)
             return;
+    assert(sample->count < SAMPLES);
     for (; at > 0 && sample->granules[at - 1] > granule; at--)
         sample->granules[at] = sample->granules[at - 1];
     sample->granules[at] = granule;
@@ -69,6 +71,7 @@ static struct sample sample_of(const zero_ctx *z, const struct eng_slice *slice)
 
 static size_t granule_at(const struct sample *sample, size_t i)
 {
+    assert(i < sample->count);
     return sample->all ? i : sample->granules[i];
 }
 
@@ -82,6 +85,7 @@ static bool one_nan(const zero_ctx *z, const struct eng_slice *slice)
 static zero_result read_granule(const zero_ctx *z, const struct eng_slice *slice, size_t granule,
                                 float values[ENG_GRANULE], size_t *count, struct base_error *error)
 {
+    assert(granule < slice->granules);
     const size_t first = granule * ENG_GRANULE, left = slice->numel - first;
     *count = left < ENG_GRANULE ? left : ENG_GRANULE;
     const zero_result r = eng_values_first(z, NULL, slice, first, *count, values, error);
@@ -239,6 +243,7 @@ static zero_result fail_at(const struct comparison *c, const struct eng_slice *s
     }
     if (others > SHOWN)
         base_text_add(&text, ", and %d other ranks differ, too", others - SHOWN);
+    assert(others > 0);
     return eng_fail_agreed(z, ZERO_E_DIVERGED,
                            "ranks give different first values of tensor %s, slice %d, element "
                            "%zu: rank 0 %s%s; `data` and `fill` have to be the same on all ranks",

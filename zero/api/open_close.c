@@ -23,6 +23,8 @@
 #include "base/fault.h"
 #include "base/forked.h"
 
+#include <assert.h>
+
 struct coll_config eng_coll_config(const struct eng_config *config)
 {
     return (struct coll_config){
@@ -47,6 +49,7 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
     const struct eng_config *config = &z->config;
     if (config->plan)
         return ZERO_OK;
+    assert(!mesh->world || config->by_network);
     struct coll_config comm = eng_coll_config(config);
     comm.control = z->job.watch.area;
     comm.mesh = mesh->world ? mesh : NULL;

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 /** Elements of a slice that were asked for, and of them a stretch that one rank owns. */
@@ -63,11 +64,13 @@ static zero_result compare_part(zero_ctx *z, const struct part *part, uint64_t v
 static bool next_stretch(const zero_ctx *z, struct part *part)
 {
     part->at += part->length;
+    assert(part->at <= part->count);
     if (part->at == part->count)
         return false;
     const size_t element = part->slice->granule * ENG_GRANULE + part->first + part->at;
     part->length = part->count - part->at;
     part->owner = eng_layout_owner(&z->layout, part->slice->section, element, &part->length);
+    assert(part->length > 0);
     return true;
 }
 
@@ -122,6 +125,7 @@ static zero_result put(zero_ctx *z, void *user, const struct eng_part *part,
 {
     const struct values *from = user;
     (void)error;
+    assert(part->first >= from->first);
     eng_values_put(z, part->slice->section, part->slice->granule * ENG_GRANULE + part->first,
                    part->count, from->values + (part->first - from->first));
     return ZERO_OK;

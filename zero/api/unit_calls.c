@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** Where the array of all slices would begin if this one, which lies at `slice`, were in its place.
@@ -20,6 +21,7 @@ static void *base_of(const zero_ctx *z, zero_param param, int32_t index, const v
     if (!slice)
         return NULL;
     const struct eng_param *p = &z->model.params[param];
+    assert(index >= 0 && index < p->slice_count);
     const size_t size = eng_dtype_size(gradient ? p->grad_dtype : p->dtype);
     return (void *)((uintptr_t)slice - (size_t)index * p->slice_numel * size);
 }

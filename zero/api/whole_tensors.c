@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ static zero_result export_chunk(zero_ctx *z, struct export *job, const struct en
 {
     const size_t at = slice->granule * ENG_GRANULE + first;
     const int owner = eng_layout_owner(&z->layout, slice->section, at, count);
+    assert(*count > 0 && *count <= CHUNK_ELEMENTS && (!job->writer || z->config.rank == 0));
     const struct eng_part part = {.slice = slice, .first = first, .count = *count};
     struct base_error error = {0};
     if (owner == z->config.rank && eng_values_get(z, &part, job->chunk, &error))
