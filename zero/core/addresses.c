@@ -16,7 +16,8 @@ size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t elemen
 const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
 {
     const bool own = owner == z->config.rank || z->publication.all_sums;
-    assert(own || z->config.stage == 0);
+    assert(own ||
+           z->placement.sections[section].state_granules == z->layout.sections[section].granules);
     const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
     return sums + eng_sum_index(z, owner, section, element);
 }
