@@ -1,9 +1,8 @@
 /**
  * base/error.h: one failure with its message, as a value.
  *
- * The place that fails writes the message, with its numbers, through zero_fail(); everybody above
- * only hands the result on. The first failure is kept: what fails while cleaning up is a
- * consequence.
+ * The place that fails writes the message, with its numbers, through zero_fail(); its callers only
+ * hand the result on. The first failure is kept: what fails while cleaning up is a consequence.
  */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H

@@ -5,7 +5,7 @@
  * The sum is a fixed-point number as wide as all finite doubles, kept in int64 limbs of 32 bits
  * each. Additions leave every limb but the last in 0 .. 2^32-1; the upper half of a limb is room
  * to add the limbs of 2^31 sums (ranks exchange them with an all-reduce of integers) before
- * anybody carries. The last limb has room for 2^62 of the largest doubles.
+ * any rank carries. The last limb has room for 2^62 of the largest doubles.
  */
 #ifndef BASE_EXACT_SUM_H
 #define BASE_EXACT_SUM_H

@@ -92,7 +92,7 @@ uint64_t base_fault_fired(void);
 
 /**
  * Has `witness` called just before an action stops or ends this process, in the thread that does
- * it: for a test that wants to know when. NULL: nobody. *Local*; not while points are being hit.
+ * it: for a test that wants to know when. NULL: none. *Local*; not while points are being hit.
  */
 void base_fault_witness(void (*witness)(void *user), void *user);
 

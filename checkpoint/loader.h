@@ -1,7 +1,7 @@
 /**
  * checkpoint/loader.h: elements of a checkpoint, wherever in its shards they are.
  *
- * Nobody asks anybody: the manifest says which shard has which elements, shards are opened when
+ * No rank asks another: the manifest says which shard has which elements, shards are opened when
  * something of them is wanted, and only the blocks that hold it are read. At most 32 files are open
  * at a time; what their indexes say is read once, and kept. All *local*, one thread at a time.
  */

@@ -73,7 +73,7 @@ static zero_result write_shard(struct ckpt_saver *saver)
     return r ? r : closed;
 }
 
-/** Ends an order: its memory is needed no more, and whoever waits goes on. */
+/** Ends an order: its memory is needed no more, and callers that wait go on. */
 static void end_order(struct ckpt_saver *saver, enum ckpt_save_state state)
 {
     pthread_mutex_lock(&saver->queue.mutex);

@@ -65,7 +65,7 @@ endfunction()
 # zero_folder(<target> MAY_INCLUDE <roots...> SOURCES <files...>
 #             [BELOW <targets...>] [LIBRARIES <libraries...>])
 #
-# The OBJECT library of one folder. BELOW are the folder libraries it calls; whoever links its
+# The OBJECT library of one folder. BELOW are the folder libraries it calls; a target that links its
 # objects into a program needs theirs too (zero_link_folders() sees to it). LIBRARIES come from
 # outside.
 function(zero_folder target)

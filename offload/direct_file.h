@@ -2,7 +2,7 @@
  * offload/direct_file.h: a file that is read and written past the system's cache, where the file
  * system can do that.
  *
- * Whoever uses it rounds memory, offsets and sizes to multiples of BASE_DIRECT_UNIT. Where O_DIRECT
+ * Its caller rounds memory, offsets and sizes to multiples of BASE_DIRECT_UNIT. Where O_DIRECT
  * would take larger ones, files go through the cache.
  *
  * Points of base/fault.h: file.direct (O_DIRECT is not to be had; einval: of this file system),

@@ -100,7 +100,7 @@ struct off_pipeline {
     struct off_buffer_list free, kept; /**< room for other tiles, */
     struct off_buffer_list posted;     /**< for helpers, */
     struct off_buffer_list sealed;     /**< and to be written */
-    unsigned char **spares;            /**< places that nobody uses, */
+    unsigned char **spares;            /**< places that no tile uses, */
     size_t spare_count;                /**< so many */
     int *buffer_of;                    /**< each tile's, OFF_NOWHERE if none */
     struct off_pass pass;

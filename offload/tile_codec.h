@@ -2,7 +2,7 @@
  * offload/tile_codec.h: what makes tiles smaller on their way to the file, and whole again.
  *
  * A table of functions that comes from above, because what gains is known where the contents are.
- * What is encoded is verified before it is decoded, so no decoder sees what nobody has encoded; it
+ * What is encoded is verified before it is decoded, so no decoder sees what no encoder has made; it
  * has to bear it all the same. None of the functions allocates but create.
  */
 #ifndef OFFLOAD_TILE_CODEC_H

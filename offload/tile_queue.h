@@ -64,7 +64,7 @@ zero_result off_tile_queue_create(struct off_tile_queue *queue,
 void *off_tile_queue_place(const struct off_tile_queue *queue, size_t number);
 
 /** Starts to read a tile's current contents, or recorded ones, or to write its next ones.
- * ZERO_E_UNSUPPORTED: it is encoded, and nobody `decodes` it. */
+ * ZERO_E_UNSUPPORTED: it is encoded, and the caller does not `decode` it. */
 zero_result off_tile_queue_submit(struct off_tile_queue *queue, struct off_tile_request *request,
                                   bool decodes, struct base_error *error);
 
@@ -80,7 +80,7 @@ zero_result off_tile_queue_take(struct off_tile_queue *queue, bool waits,
 void off_tile_queue_timed_out(const struct off_tile_queue *queue, const struct base_error *before,
                               struct base_error *failure);
 
-/** off_tile_queue_take() with the mutex of whoever waits for the thread, given back meanwhile. */
+/** off_tile_queue_take() with the mutex of those that wait for the thread, given back meanwhile. */
 zero_result off_tile_queue_take_unlocked(struct off_tile_queue *queue, pthread_mutex_t *mutex,
                                          bool waits, struct off_request **done);
 

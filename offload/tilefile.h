@@ -39,11 +39,11 @@ struct off_tilefile_config {
     const size_t *tile_bytes; /**< of each, > 0 */
     size_t payload_bytes;     /**< of a record, at most */
     bool durable;             /**< a record counts only when all of it would survive a power cut */
-    /** Each tile has one place, and what is written to it is current at once: nobody comes back to
+    /** Each tile has one place, and what is written to it is current at once: no job comes back to
      * it. The file has no name, `path` is its directory; there are no records. */
     bool in_place;
     bool unchecked;                /**< no checksums: what is read is believed */
-    bool (*counts)(uint64_t step); /**< whether anybody would come back at a record of this step;
+    bool (*counts)(uint64_t step); /**< whether a job would come back at a record of this step;
                                         NULL: at any */
     /** Who writes and reads records, so that a disk that hangs is a ZERO_E_TIMEOUT; borrowed. NULL:
      * the caller does, and waits as long as it takes, as off_tilefile_open() and close do in any
@@ -121,7 +121,7 @@ size_t off_tilefile_room_bytes(const struct off_tilefile *tilefile, size_t tile)
 /** Whether a tile has contents: after its first record. */
 bool off_tilefile_has_contents(const struct off_tilefile *tilefile, size_t tile);
 
-/** Bytes that its current contents have in the file: those of the tile, or fewer, if somebody has
+/** Bytes that its current contents have in the file: those of the tile, or fewer, if a codec has
  * made them fewer. 0 without contents. */
 size_t off_tilefile_stored_bytes(const struct off_tilefile *tilefile, size_t tile);
 
@@ -131,7 +131,7 @@ void off_tilefile_note_write(struct off_tilefile *tilefile, size_t tile, const v
                              size_t bytes);
 
 /**
- * The first tile from `from` on whose second place nobody has written to since the file was
+ * The first tile from `from` on whose second place has not been written to since the file was
  * created, the number of tiles if there is none; where that place is; and that it has been written
  * to. Nothing current or recorded is there before.
  */
@@ -163,7 +163,7 @@ zero_result off_tilefile_check(const struct off_tilefile *tilefile, size_t tile,
  * config's size. All of it has been written. The record takes the place of the one before the
  * current one; but where nothing was written since the current one, which does not count, it takes
  * that one's: the one before is there until this one is whole. ZERO_E_LIMIT: the payload.
- * ZERO_E_STATE: the file was removed, or cut short, and nobody would find the record. ZERO_E_IO,
+ * ZERO_E_STATE: the file was removed, or cut short, and no job would find the record. ZERO_E_IO,
  * ZERO_E_TIMEOUT: what was current before still is, but nothing may be written any more: whether
  * the record counts finds out who opens the file next. ZERO_E_INVALID: in_place.
  */

@@ -83,9 +83,9 @@ struct eng_contributions {
 };
 
 /** Updates a run that begins with a granule, as far as the sums are finite; run->gradient is not
- * read. squares: sum_squares() of each granule, as far as its sums were all finite. NULL: nobody
- * wants them, and all sums are known to be finite. Returns how many elements it took; no other was
- * touched. */
+ * read. squares: sum_squares() of each granule, as far as its sums were all finite. NULL: the
+ * caller needs none, and knows that all sums are finite. Returns how many elements it took; no
+ * other was touched. */
 typedef size_t (*eng_update_sum_fn)(const struct eng_rule_scalars *scalars,
                                     const struct eng_update *run,
                                     const struct eng_contributions *from, double *squares);

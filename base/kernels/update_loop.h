@@ -214,7 +214,7 @@ INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype
 }
 
 /** Takes the vector's sum; false, and nothing is touched, if it is not finite. lane may be NULL,
- * here and below: then nobody wants the squares, and all sums are finite. */
+ * here and below: then the caller needs no squares, and all sums are finite. */
 INLINE bool update_total(const struct rule *rule, const struct constants *c,
                          const struct eng_update *u, size_t i, vector total, bool stream,
                          double lane[ENG_SUM_LANES], struct peaks *peaks)
@@ -284,7 +284,7 @@ INLINE bool square_pair(struct squares *lanes, size_t i, vector one, vector othe
  * nothing before them, the working copy of the dtype in which gradients travel and in the caches,
  * decay that is not L2, sums that are finite: returns where a pair begins that has another, or that
  * is none. squares may be NULL. A loop that asks for none of it has two thirds of the instructions,
- * which tells where somebody else has the core's other half. */
+ * which tells where another thread has the core's other half. */
 INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual,
                           const struct eng_update *u, const struct eng_contributions *from,
                           zero_dtype dtype, size_t i, size_t end, struct squares *squares,

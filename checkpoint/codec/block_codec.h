@@ -9,7 +9,7 @@
  *
  * What is stored is a function of level, code and elements: of no time, no processor, and no block
  * before; at the levels above CKPT_LEVEL_DEFAULT of the version of libzstd, too, which makes the
- * frames there. It has no checksum: whoever stores it adds one.
+ * frames there. It has no checksum: the caller that stores it adds one.
  *
  * Why: the low bits of training state are noise, which nothing makes smaller; only the exponents
  * gain. Planes put them together, and the rotation moves the sign behind the mantissa, so that the
@@ -25,7 +25,7 @@
 enum {
     CKPT_BLOCK_ELEMENTS = 32768, /**< elements of a block, at most */
     CKPT_MAX_PLANES = 4,
-    /** Every plane as it is; also for whoever only decodes. */
+    /** Every plane as it is; also for a codec that only decodes. */
     CKPT_LEVEL_STORED = 0,
     /** Planes that gain by their bytes' frequencies, encoded by huffman.h; no matches are searched
      * for. A sample decides which of them are tried, and of fewer than 1,024 bytes only those are

@@ -174,7 +174,7 @@ static zero_result write_text(const struct ckpt_store *store, struct ckpt_file *
     return result;
 }
 
-// Finds out which number in the order comes next, once: nobody else commits.
+// Finds out which number in the order comes next, once: no other process commits.
 static zero_result find_next(struct ckpt_directory *directory, struct base_error *error)
 {
     struct ckpt_order order;

@@ -80,7 +80,7 @@ void ckpt_cancel(struct ckpt_directory *directory);
  * oldest first, once the newest of them was found whole. Those of other runs, and those
  * whose run is not known, neither count nor go.
  * Who comes to read waits meanwhile, and who reads is waited for, for a second at most. ZERO_AGAIN
- * (no message): somebody still does, so that all of them stay until the next time. *removed:
+ * (no message): a reader still does, so that all of them stay until the next time. *removed:
  * how many are gone. An error leaves the rest: ZERO_E_CORRUPT, for one, if the newest isn't whole;
  * ZERO_E_IO and ZERO_E_VERSION if some manifest, and so the order, is not known.
  */
@@ -126,9 +126,8 @@ zero_result ckpt_list_runs(const struct ckpt_store *store, const char *path,
                            struct ckpt_listed **listed, size_t *count, struct ckpt_order *order,
                            struct base_error *error);
 
-/** The same of what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest.
- * It is being written or removed, or the process that did that has died, or its manifest is gone.
- */
+/** Lists what is no checkpoint, ascending: `saving-<n>`, and `step-<n>` without a manifest. It is
+ * being written or removed, or the process that did that has died, or its manifest is gone. */
 zero_result ckpt_list_unfinished(const struct ckpt_store *store, const char *path, uint64_t **steps,
                                  size_t *count, struct base_error *error);
 
@@ -151,9 +150,9 @@ bool ckpt_split_path(char *path, uint64_t *step);
 
 /**
  * Says that the directory is being read, until ckpt_reader_leave(): no file of it is taken away
- * meanwhile, but for those of a step that is saved again while somebody reads for more than a
+ * meanwhile, but for those of a step that is saved again while a process reads for more than a
  * second: of these a reader may find a part missing or of the new save, and says so. Waits while
- * one is, for 30 seconds: ZERO_E_TIMEOUT. Where nobody has saved yet (it may be a copy) there is
+ * one is, for 30 seconds: ZERO_E_TIMEOUT. Where no job has saved yet (it may be a copy) there is
  * nothing to say: *lock is NULL. ZERO_E_NOMEM.
  */
 zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,

@@ -76,8 +76,8 @@ enum ckpt_shards { CKPT_SHARDS_GO, CKPT_SHARDS_TO_POOL };
 /**
  * Removes a directory of a checkpoint, or of what never became one. The manifest becomes the mark
  * "removed.json", durably; then the shards go, durably; then the mark, and the directory, which
- * stays where somebody else has something in it.
- * CKPT_SHARDS_TO_POOL: nobody may be reading. ZERO_NOT_FOUND.
+ * stays where another program has put something in it.
+ * CKPT_SHARDS_TO_POOL: no process may be reading. ZERO_NOT_FOUND.
  */
 zero_result ckpt_remove(const struct ckpt_directory *directory, const char *path,
                         enum ckpt_shards shards, struct base_error *error);

@@ -133,7 +133,7 @@ bool ckpt_keeps(const struct ckpt_retention *retention, const uint64_t *steps, s
            (retention->keep_every && steps[i] % retention->keep_every == 0);
 }
 
-// Removes what is not kept. Nobody reads.
+// Removes what is not kept. No process may be reading.
 static zero_result remove_others(struct ckpt_directory *directory,
                                  const struct ckpt_retention *retention, const uint64_t *steps,
                                  size_t count, size_t *removed, struct base_error *error)

@@ -301,8 +301,8 @@ zero_result ckpt_check_whole(const struct ckpt_store *store, const char *path, u
 
 /* ------------------------------------------------------------------ readers */
 
-// Whoever comes passes the gate: who wants to be alone shuts it, so that readers who overlap can't
-// put that off for ever.
+// Readers pass the gate when they come. A writer that has to be alone shuts it, or readers that
+// overlap could put it off for ever.
 enum { LONGEST_WAIT_S = 30, LONGEST_SHUT_S = 1, PAUSE_NS = 1000000 };
 
 static uint64_t in_seconds(int seconds)

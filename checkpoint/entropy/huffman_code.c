@@ -48,7 +48,7 @@ static void count_lengths(uint32_t *node, size_t count, unsigned of_length[DEEPE
     node[count - 2] = 0;
     for (size_t i = count - 2; i-- > 0;)
         node[i] = node[node[i]] + 1;
-    // Of the nodes of a depth, those that are no inner ones are leaves.
+    // The nodes of a depth that are no inner ones are leaves.
     size_t there = 1, inner = count - 1;
     for (unsigned depth = 0; there > 0; depth++) {
         size_t nodes = 0;

@@ -133,7 +133,7 @@ INLINE bool push_together(vector code, vector length, vector *bits, vector *leng
                                 _mm256_cmpgt_epi64(*lengths, _mm256_set1_epi64x(MOST_PUT))));
 }
 
-// The same for two neighbouring lanes, which become the lower one of them. false: nothing is done.
+// Joins two neighbouring lanes, which become the lower one of them. false: nothing is done.
 INLINE bool push_pairs(vector *bits, vector *lengths)
 {
     const vector upper = _mm256_shuffle_epi32(*lengths, 0x4e);

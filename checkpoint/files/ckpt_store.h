@@ -63,7 +63,7 @@ struct ckpt_store {
     /** Calls `entry` for everything in a directory, in no order; it may remove what it is told. */
     zero_result (*list)(void *user, const char *path, base_entry_fn entry, void *entry_user,
                         struct base_error *error);
-    /** Takes a lock on a file without waiting: ZERO_AGAIN (no message) if somebody else's is in the
+    /** Takes a lock on a file without waiting: ZERO_AGAIN (no message) if another lock is in the
      * way. The file is made for an exclusive one; for a shared one, which needs no right to write,
      * ZERO_NOT_FOUND. Held until unlock, or the end of the process. On error *lock is NULL.
      * ZERO_E_NOMEM. */

@@ -78,7 +78,7 @@ zero_result ckpt_safetensors_read_f32(const struct ckpt_safetensors *file,
                                       const struct ckpt_tensor *tensor, uint64_t first,
                                       uint64_t count, float *out, struct base_error *error);
 
-/** The same as they are stored, of any dtype but CKPT_OTHER. */
+/** Reads elements as they are stored, of any dtype but CKPT_OTHER. */
 zero_result ckpt_safetensors_read(const struct ckpt_safetensors *file,
                                   const struct ckpt_tensor *tensor, uint64_t first, uint64_t count,
                                   void *out, struct base_error *error);
@@ -137,7 +137,7 @@ zero_result ckpt_safetensors_write(struct ckpt_safetensors_writer *writer, size_
                                    uint64_t first, uint64_t count, const float *values,
                                    struct base_error *error);
 
-/** The same of elements that have the tensor's dtype: they are written as they are. */
+/** Writes elements that have the tensor's dtype, as they are. */
 zero_result ckpt_safetensors_write_stored(struct ckpt_safetensors_writer *writer, size_t tensor,
                                           uint64_t first, uint64_t count, const void *elements,
                                           struct base_error *error);

@@ -87,8 +87,8 @@ zero_result ckpt_shard_block(struct ckpt_shard_writer *writer, struct ckpt_block
                              size_t count, struct base_error *error);
 
 /**
- * The same in three calls, for several threads that encode blocks beside each other, each block
- * with a codec that is used for nothing else meanwhile. The first one is for any thread, with
+ * ckpt_shard_block() in three calls, for several threads that encode blocks beside each other, each
+ * block with a codec that is used for nothing else meanwhile. The first one is for any thread, with
  * every block. The second one gives it its place and is for one thread at a time, with the blocks
  * in their order; it waits for room. Then the third one is for any thread, before
  * ckpt_shard_finish() and ckpt_shard_give_up(), with up to CKPT_SHARD_PLACED blocks at a time. The
@@ -171,8 +171,8 @@ size_t ckpt_shard_room(void);
 zero_result ckpt_shard_read(struct ckpt_shard *shard, size_t block, struct ckpt_block_codec *codec,
                             void *room, void *elements, struct base_error *error);
 
-/** Closes the file, not what is known of it: the next block that is read opens it again. Nobody is
- * reading. */
+/** Closes the file, not what is known of it: the next block that is read opens it again. No
+ * thread may be reading. */
 void ckpt_shard_rest(struct ckpt_shard *shard);
 
 /** Whether its file is closed. */

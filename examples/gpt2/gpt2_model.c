@@ -220,7 +220,7 @@ static void mlp_backward(struct model *m, const struct kept *k, const real *cons
                        k->mean_2, k->inverse_2, w[LN_2_WEIGHT], rows, width);
 }
 
-// The same for attention.
+// Goes back through a layer's attention.
 static void attend_backward(struct model *m, const struct kept *k, const real *in,
                             const real *const *w, real *const *d)
 {
@@ -276,7 +276,7 @@ static void head_losses(struct model *m, const uint16_t *target, real loss_scale
                   loss_scale / (real)m->rows);
 }
 
-// The same, d_normed, and their share of d_wte.
+// Losses of a chunk of rows, their d_normed, and their share of d_wte.
 static void head_chunk(struct model *m, const uint16_t *target, real loss_scale, int first,
                        int rows, const real *wte, real *d_wte)
 {

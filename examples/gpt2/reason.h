@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/** Belongs to whoever prints it. */
+/** Belongs to the caller, which prints it. */
 struct reason {
     char text[512];
 };

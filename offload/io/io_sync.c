@@ -99,7 +99,7 @@ static zero_result sync_reap(void *state, uint64_t deadline_ns, struct off_compl
     return ZERO_OK;
 }
 
-// Nothing is under way when commit returns, so nobody waits.
+// Nothing is under way when commit returns, so no caller waits.
 static void sync_wake(void *state)
 {
     (void)state;

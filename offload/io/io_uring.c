@@ -390,7 +390,7 @@ static void drain(struct uring_engine *engine)
 
 // Leaving a ring neither ends what is under way in it nor waits for it, and the kernel would go on
 // reading into memory that has another use by then. Memory and files are given back at once, not
-// when the kernel gets to it: somebody may wait for the room, or for a lock on a file.
+// when the kernel gets to it: another process may wait for the room, or for a lock on a file.
 static void uring_destroy(void *state)
 {
     struct uring_engine *engine = state;

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/** The same blob of both. */
+/** One blob as both checkpoints have it. */
 struct pair {
     size_t blob[2]; /**< its number */
     uint32_t rank;  /**< whose it is; of a global one 0 */

@@ -97,7 +97,7 @@ static char *hex_of(const unsigned char *bytes, uint64_t count)
     return digits;
 }
 
-// Of a rank, or (rank 0) of all.
+// Adds a blob of a rank, or (rank 0) one of all ranks.
 static zero_result add_blob(struct export *job, size_t b, uint32_t rank, struct base_error *error)
 {
     const struct ckpt_blob *blob = &job->manifest->blobs[b];

@@ -40,7 +40,7 @@ enum tool_status {
     TOOL_NOTHING = 66,    /**< there is no such directory or checkpoint */
     TOOL_SYSTEM = 71,     /**< no memory */
     TOOL_IO = 74,         /**< reading or writing failed, standard output's too */
-    TOOL_BUSY = 75,       /**< prune: a job saves here, or somebody reads; later it may work */
+    TOOL_BUSY = 75,       /**< prune: a job saves here, or a process reads; later it may work */
 };
 
 /* ------------------------------------------------------------------ ckpt_options.c */

@@ -173,7 +173,7 @@ static uint64_t ticks_since_boot(void)
     return (uint64_t)now.tv_sec * hz + (uint64_t)now.tv_nsec * hz / UINT64_C(1000000000);
 }
 
-// The groups first, at once; then whoever has left them, until nobody is found.
+// The groups first, at once; then the processes that have left them, until none is found.
 static void end_job(const struct group *groups, int count, const char *token)
 {
     const uint64_t ticks = ticks_since_boot();
@@ -204,8 +204,8 @@ static bool receive_group(struct group *group)
     return count == (ssize_t)sizeof group->number;
 }
 
-// Whoever looks for processes of an outer job by their environment must not find the guardian of
-// an inner one: it has still to end that.
+// A guardian that looks for processes of an outer job by their environment must not find the
+// guardian of an inner one: that has still to end its own job.
 static void forget_environment(void)
 {
     for (char **entry = environ; entry && *entry; entry++)

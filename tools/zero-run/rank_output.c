@@ -36,7 +36,7 @@ void run_sink_init(struct run_sink *sink, int number, enum run_when color)
     if (!terminal)
         return;
     // A terminal that polls writable may take less than is written. Opened once more it doesn't
-    // block, and whoever shares the descriptor notices nothing.
+    // block, and other processes that share the descriptor notice nothing.
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (own >= 0)

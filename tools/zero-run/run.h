@@ -63,7 +63,7 @@ enum run_status {
     RUN_SYSTEM = 71,        /**< the system refused: processes, memory, descriptors */
     RUN_CANNOT_CREATE = 73, /**< --log-dir or --metrics cannot be created */
     RUN_OUTPUT = 74,        /**< the ranks succeeded, but not all of their output could be written;
-                                 or nobody reads it any more */
+                                 or its reader is gone */
     RUN_STOPPED = 75,       /**< before the job's end: the ranks were told to and did, or --timeout
                                  has passed */
     RUN_NO_PLAN = 76,       /**< --plan: the program ended without making one */

@@ -20,8 +20,8 @@ static const char *describe_kill(struct run_job *job)
     return " (out of memory? the kernel's log tells)";
 }
 
-// Whether whoever reads the report has these lines before him already: they went to the same
-// place, and not many lines ago.
+// Whether the reader of the report has these lines before him already: they went to the same place,
+// and not many lines ago.
 static bool in_sight(const struct run_job *job, const struct run_tail *tail)
 {
     const struct run_tail_line *line;
@@ -46,7 +46,7 @@ static void say_last_lines(struct run_job *job, const struct run_rank *rank)
     }
 }
 
-// Whoever leaves with 0 in the middle of the job has not failed, and is why others do.
+// A rank that leaves with 0 in the middle of the job has not failed, and is why others do.
 static void say_who_left(struct run_job *job)
 {
     const int lost = job->watch.segment ? control_first_lost(job->watch.segment) : -1;

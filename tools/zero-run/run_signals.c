@@ -9,11 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
-// The same signal from the same process within this time is the same wish: longer than a process
-// that has to send it twice waits for a processor in between.
+// A signal that a process repeats within this time is one wish: longer than a process that has to
+// send it twice waits for a processor in between.
 #define ECHO_NS UINT64_C(500000000)
 
-// What zero-run passes on; SIGTSTP as SIGSTOP, which nobody can ignore.
+// What zero-run passes on; SIGTSTP as SIGSTOP, which no process can ignore.
 static const int passed[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 
 // Those that zero-run was started with as ignored, as nohup does, are ignored by it and its ranks.

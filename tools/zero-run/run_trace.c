@@ -414,7 +414,7 @@ zero_result run_trace_open(struct run_trace **trace, const char *path,
     made->text = (struct base_text){made->buffer, sizeof made->buffer, 0};
     for (uint32_t rank = 0; rank < world; rank++)
         made->ranks[rank].next = 1;
-    // Not blocking: whoever reads from a pipe slowly must not hold up the job.
+    // Not blocking: a slow reader of a pipe must not hold up the job.
     const zero_result result = base_open(
         &made->fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NONBLOCK, 0666, error);
     if (result) {

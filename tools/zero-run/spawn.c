@@ -215,7 +215,7 @@ static bool watch(struct run_job *job, struct run_rank *rank)
     return epoll_ctl(job->exits, EPOLL_CTL_ADD, rank->pidfd, &event) == 0;
 }
 
-// Of a few colours, none of them red.
+// A rank's prefix has one of a few colours, none of them red.
 static void make_prefix(const struct run_sink *sink, int rank, char *prefix, size_t size)
 {
     static const int colors[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};

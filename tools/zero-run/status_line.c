@@ -119,7 +119,7 @@ static void finish_trace(struct run_job *job)
 
 /* ------------------------------------------------------------------ status */
 
-/** Whether the terminal is ours: a job in the background leaves it to whoever has it. */
+/** Whether the terminal is ours: a job in the background leaves it to the foreground group. */
 static bool in_foreground(const struct run_job *job)
 {
     const pid_t group = tcgetpgrp(job->output.err.fd);

@@ -27,7 +27,7 @@ zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
     return ZERO_OK;
 }
 
-// The ranks are not reaped before the job's end, so their numbers are nobody else's.
+// The ranks are not reaped before the job's end, so no other process has their numbers.
 void run_kill(struct run_job *job)
 {
     job->stop.ended_by = SIGKILL;

@@ -213,7 +213,7 @@ static zero_result make_layout(zero_ctx *z, struct base_error *error)
 }
 
 /** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not
- * fit ("": it does, or nobody looked). */
+ * fit ("": it does, or this process has not looked). */
 static zero_result hand_over_plan(zero_ctx *z, struct base_error *error)
 {
     const bool lacks =

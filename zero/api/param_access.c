@@ -137,7 +137,7 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
     const struct eng_part mine = covered(z, part);
     struct values from = {values, part->first};
     struct base_error error = {0};
-    // When all have compared, nobody reads a peer's weights any more.
+    // When all ranks have compared, none of them reads a peer's weights any more.
     zero_result r = eng_slots_settle(z);
     if (!r)
         r = eng_publish_finish(z, true);

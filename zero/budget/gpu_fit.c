@@ -38,7 +38,7 @@ static zero_result look(zero_ctx *z, bool may_fail, struct base_device_memory **
     return r ? eng_comm_failed(z, r) : error->result;
 }
 
-/** One that nothing tells apart is nobody else's. */
+/** A GPU without an identity counts as this rank's alone. */
 static bool shares(const zero_ctx *z, found_by_all all, int rank)
 {
     static const unsigned char nothing[sizeof all->identity];

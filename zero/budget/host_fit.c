@@ -151,7 +151,7 @@ static void explain(zero_ctx *z, struct eng_fit *fit)
              fewer ? "; fewer ranks need less" : "");
 }
 
-/** Also where nobody knows. */
+/** True also where the free bytes are not known. */
 static bool disk_fits(const struct eng_plan *plan)
 {
     return !plan->disk.known || eng_plan_of_host(plan, plan->in_files.sum) <= plan->disk.found;
@@ -260,7 +260,7 @@ static void judge_plan(zero_ctx *z, const struct told *all)
 
 void eng_fit_look(zero_ctx *z)
 {
-    // Whoever starts the ranks will do so where this process is, all of them or so many.
+    // The launcher will start the ranks on this process's host: all of them, or so many.
     const int here = z->config.local_world;
     z->plan.fit.host_ranks = here ? here : z->config.world;
     base_memory_limits(&z->plan.fit.host, "");

@@ -238,7 +238,7 @@ size_t eng_config_hash_words(const struct eng_config *config);
 /** Where the value of the key of this name came from. */
 enum eng_source eng_config_source(const struct eng_config *config, const char *key);
 void eng_config_set_source(struct eng_config *config, const char *key, enum eng_source source);
-/** Whether anybody gave one. */
+/** Whether the program, the environment or an option gave one. */
 bool eng_config_given(const struct eng_config *config, const char *key);
 
 /** One effective value, as -o would take it, and where it came from. */

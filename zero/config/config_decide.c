@@ -315,7 +315,7 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
 {
     config->local = !strcmp(config->reduction, "local");
     config->nvme = !strcmp(config->offload_optimizer, "nvme");
-    if (config->nvme) { // whoever compresses tiles wants to know
+    if (config->nvme) { // for the number of threads that compress tiles
         config->allowed_cpus = base_cpu_allowed();
         config->online_cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }

@@ -147,7 +147,7 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
     r = coll_broadcast(z->comm, &first, sizeof first, failed);
     if (r)
         return eng_comm_failed(z, r);
-    // Not sticky: whoever asked decides whether the context can go on.
+    // Not sticky: the caller decides whether the context can go on.
     base_error_clear(&z->error);
     if (failed == rank)
         return zero_fail(&z->error, mine->result, "%s: %s", what, mine->message);

@@ -1,5 +1,5 @@
-// paranoid=1: a fault in a window is a segmentation fault like any other, for debuggers and whoever
-// waits for the process; before it has its effect, standard error is told which tensor was touched.
+// paranoid=1: a fault in a window is a segmentation fault like any other, for debuggers and for the
+// parent process. Before it has its effect, standard error is told which tensor was touched.
 //
 // Signals are the process's, so what is kept here is too: the contexts that are watched, and the
 // action that was there before, which is there again while none is.

@@ -169,7 +169,7 @@ static inline void *device_piece(const struct eng_device *d, enum device_piece p
 }
 
 /** The event behind the last update of a unit (-1: of all that persists): from there on its working
- * copy is the new one, and nobody reads its sums. */
+ * copy is the new one, and no kernel reads its sums. */
 static inline void *device_updated(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;

@@ -135,7 +135,7 @@ zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_
     zero_result r = d->ops->event_wait(last_read(z, unit), d->stream, &error);
     if (!r && !stays)
         r = d->ops->zero(gradient, z->placement.units[unit].grad_bytes, d->stream, &error);
-    // A step may be skipped that nobody here knows of yet: no doubt is cast on the buffer in time.
+    // The host may not know yet that a step is skipped, and would not doubt the buffer in time.
     else if (!r && (!same || z->config.nonfinite == ZERO_NONFINITE_SKIP))
         r = clear_gaps(z, unit, gradient, &error);
     return r ? device_failed(z, &error, "clearing a gradient") : ZERO_OK;

@@ -126,7 +126,7 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
     return r;
 }
 
-/** The update may begin when nobody reads working copies any more. */
+/** The update may begin when no stream reads working copies any more. */
 static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;

@@ -53,7 +53,7 @@ size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placeme
 }
 
 /** Whether what an update reads and writes drives the first working copies out of the caches again
- * before anybody reads them. */
+ * before any rank reads them. */
 static bool exceeds_caches(const struct eng_placement *p)
 {
     return p->params_part + p->sums_bytes + p->masters_bytes + p->moments_bytes >
@@ -293,7 +293,7 @@ static bool continues(const struct eng_segment *segment)
            before->count < SEGMENT_ELEMENTS;
 }
 
-/** Sums that nobody has kept are nobody's: what only owners tell apart is updated in one go. */
+/** Sums that were not kept belong to no rank: what only owners tell apart is updated in one go. */
 static void update_again_task(void *user, size_t index, int thread)
 {
     (void)thread;

@@ -162,7 +162,7 @@ static double best_rate(struct updating *of, int threads)
     return best;
 }
 
-/** Why nobody knows; NULL: it can be timed. param NULL: no tensor trains. */
+/** Why it can't be timed; NULL: it can. param NULL: no tensor trains. */
 static const char *why_unknown(const zero_ctx *z, const struct eng_param *param)
 {
     if (!param)

@@ -1,4 +1,4 @@
-// All-gathers of one section, whoever wants its bytes, or only to know that they are there.
+// All-gathers of one section: for its bytes, or only for the word that they are there.
 
 #include "zero/link/bucket_gather.h"
 #include "zero/core/addresses.h"

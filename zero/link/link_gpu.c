@@ -298,7 +298,7 @@ static zero_result gpu_publish(zero_ctx *z, size_t section)
         .count = 1,
         .label = eng_unit_label(z, z->layout.sections[section].unit),
     };
-    // Also where this rank has nothing new of its own, and waited for nobody who reads.
+    // Also where this rank has nothing new of its own, and has waited for no reader yet.
     zero_result r = d->ops->event_wait(d->read[z->layout.sections[section].unit],
                                        gcomm_stream(state->peers), &error);
     if (!r)

@@ -102,8 +102,8 @@ struct eng_gpu_fit {
     enum eng_fits verdict;
     int ranks;            /**< that share it; where only a plan is made the one that needs most */
     uint64_t needed;      /**< by all of these */
-    uint64_t free, total; /**< of its memory, where somebody has looked; else 0 */
-    char reason[512];     /**< if it has not: needed, free, and what would help; if nobody knows,
+    uint64_t free, total; /**< of its memory, where a rank has looked; else 0 */
+    char reason[512];     /**< if it has not: needed, free, and what would help; if it is unknown,
                                why; if it has by what the plan does not show, by what; else "" */
 };
 
@@ -238,13 +238,13 @@ struct eng_expectation {
     double step_s;             /**< all of that goes on side by side: what takes longest, */
     enum eng_limit limit;      /**< which is this */
 };
-/** false: nobody knows. */
+/** false: it is not known. */
 bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *config,
                       struct eng_expectation *expected);
 
 /** How many of a rank's `units` in the file of working copies have to be kept ahead, so that a
  * program that takes as long for one as the disk does, *unit_s, waits for the disk's latency at
- * most a twentieth of that. 0: nobody knows, or there is no such file. */
+ * most a twentieth of that. 0: it is not known, or there is no such file. */
 int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *config, size_t units,
                       double *unit_s);
 /** So many units a rank gathers. */

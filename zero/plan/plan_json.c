@@ -108,7 +108,7 @@ static json_t *describe_each_file(const struct eng_plan *plan)
     return object;
 }
 
-/** What a step is expected to take, added to the description of files; null where nobody knows. */
+/** What a step is expected to take, added to the description of files; null: it is not known. */
 static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
                                 const struct eng_plan_facts *facts)
 {
@@ -175,7 +175,7 @@ static json_t *describe_slots(const struct eng_slot_plan *slots)
     return list;
 }
 
-/** null: nobody knows, or nobody has looked. */
+/** null: it is not known, or no rank has looked. */
 static json_t *fits_or_null(enum eng_fits verdict)
 {
     const bool known = verdict == ENG_FITS || verdict == ENG_FITS_NOT;

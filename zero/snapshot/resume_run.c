@@ -146,7 +146,7 @@ static zero_result recover_patiently(zero_ctx *z, struct eng_load *job)
     return r;
 }
 
-/** The same; *done: it did, or nothing else is to be tried. */
+/** Comes back at the recovery point; *done: it did, or nothing else is to be tried. */
 static zero_result recover(zero_ctx *z, struct eng_load *job, bool *done)
 {
     zero_result r = recover_patiently(z, job);

@@ -258,9 +258,10 @@ static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
     return ZERO_OK;
 }
 
-/** Waits for the reductions into a slot. No circle comes of that, whatever others wait for or
- * drain: all ranks start operations in one order, so the oldest that somebody waits for has been
- * started by all who wait, and the others get to it without them. Moves wait for no rank. */
+/** Waits for the reductions into a slot. No circle comes of that, whatever other ranks wait for or
+ * drain: all ranks start operations in one order. So the oldest operation that any rank waits for
+ * was started by all ranks that wait, and the others get to it without them. Moves wait for no
+ * rank. */
 static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
 {
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
@@ -424,7 +425,7 @@ static bool is_complete(const zero_ctx *z, const struct eng_sum_slot *slot)
     return true;
 }
 
-/** Whether sums that are not whole may stay in their slot: it is nobody else's. */
+/** Whether sums that are not whole may stay in their slot, which no other unit needs. */
 static bool may_stay(const zero_ctx *z, const struct eng_sum_slot *slot)
 {
     const struct eng_slot_plan *plan = &z->placement.sums;

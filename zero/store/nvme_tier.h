@@ -41,10 +41,10 @@
  * is kept until this job comes back at it or writes over it.
  *
  * `broken`: ranks have points, and not the same one, or some have none: a host or a disk is another
- * one, or a file is gone. What they have may be all that is left of the job, and may be made whole
- * again by who puts back what is missing, so it is kept as a whole point is, and told. But where a
- * host was lost for good a job must go on from its checkpoint with nobody there: so it is no error
- * of zero_commit(), and one of zero_resume() only if there is no checkpoint either.
+ * one, or a file is gone. What they have may be all that is left of the job, and the user may put
+ * back what is missing: so it is kept as a whole point is, and told. But where a host was lost for
+ * good a job must go on from its checkpoint without a user's help. So it is no error of
+ * zero_commit(), and one of zero_resume() only if there is no checkpoint either.
  *
  * What a job that died in its first step leaves is none of both: a rank has recorded that step, all
  * have the beginning before it.
@@ -121,7 +121,7 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk);
 void eng_plan_disk_io(struct eng_plan_disk *disk, const struct off_io_use *use);
 
 /** Tells of files in the directory of other jobs that have ended without zero_close(), or of this
- * one with another model or configuration: nobody will come back at them unawares. *Local.* */
+ * one with another model or configuration: no job will come back at them by itself. *Local.* */
 void eng_tier_tell_others(const zero_ctx *z);
 
 /** Whether a record of this number is something to come back at: all but beginnings are. */

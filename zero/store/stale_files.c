@@ -1,4 +1,4 @@
-// Files of other jobs, or of this one with another configuration, which nobody has open.
+// Files of other jobs, or of this one with another configuration, which no process has open.
 
 #include "zero/store/nvme_tier.h"
 

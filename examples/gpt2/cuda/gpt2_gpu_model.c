@@ -362,7 +362,7 @@ static void mlp_backward(const struct cuda_model *m, const struct kept *k, const
                      &k->norm_2, w[LN_2_WEIGHT], rows, width, false);
 }
 
-// The same for attention.
+// Goes back through a layer's attention.
 static void attend_backward(const struct cuda_model *m, const struct kept *k, const void *in,
                             const void *const *w, void *const *d)
 {

@@ -85,7 +85,7 @@ INLINE void load(const bf16 *from, float x[GPT2_PACK])
     x[6] = low_half(words.w), x[7] = high_half(words.w);
 }
 
-/** The same with zeros where there are fewer elements. */
+/** Loads fewer elements, with zeros behind them. */
 template <typename T> INLINE void load_some(const T *from, int count, float x[GPT2_PACK])
 {
     if (count >= GPT2_PACK)

@@ -355,7 +355,7 @@ INLINE void tile_back_query(const struct gpt2_attention *a)
     store_sums(&b, a->d_qkv, b.stride, 0, d_query, both);
 }
 
-/** Of a tile's queries. */
+/** Weight and delta of each query of a tile. */
 struct query_rows {
     float weight[TILE], delta[TILE];
 };

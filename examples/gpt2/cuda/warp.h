@@ -65,7 +65,7 @@ WARP_CALL void load_matrices(uint32_t r[4], const void *row)
                  : "memory");
 }
 
-/** The same of their transposes. */
+/** Loads four fragments, each transposed. */
 WARP_CALL void load_transposed(uint32_t r[4], const void *row)
 {
     const uint32_t address = (uint32_t)__cvta_generic_to_shared(row);
