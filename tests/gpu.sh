@@ -299,8 +299,8 @@ run_step() { # run_step <step> [<parts>]
     echo "== $step: $result, $(($(date +%s) - began)) s"
 }
 
-# Everything that is said from here on is the report's, and shown as it comes. Nobody reads it from
-# a pipe, which what a killed test has left behind could hold open.
+# Everything that is said from here on is the report's, and shown as it comes. No process reads it
+# from a pipe, which what a killed test has left behind could hold open.
 begin_report() {
     mkdir -p "$build"
     rm -f "$build/make.log" # another build's

@@ -3,7 +3,7 @@
  *
  * A sweep's cases differ from their neighbours in little. The three builds of run.sh, which are
  * plain, for addresses and for threads, each take every third one, and none takes another's;
- * whoever sets ZERO_TESTS_WHOLE, as the nightly build does, takes all.
+ * a build that sets ZERO_TESTS_WHOLE, as the nightly one does, takes all.
  */
 #ifndef TESTS_SWEEP_H
 #define TESTS_SWEEP_H

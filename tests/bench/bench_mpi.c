@@ -227,7 +227,7 @@ static void rows(struct job *job, const struct rank *rank, const char *library)
         job_measure(job, &all[i]);
 }
 
-/** The model: what is measured has gradients of small numbers, which nobody computes. */
+/** The model: what is measured has gradients of small numbers, which no rank computes. */
 static zero_result prepare_engine(struct rank *rank)
 {
     zero_config config = zero_config_default();

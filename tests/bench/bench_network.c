@@ -126,7 +126,7 @@ static bool move_all(const struct rank *rank, struct flow *flows)
     }
 }
 
-/** Everybody's block to everybody. */
+/** Every rank's block to every rank. */
 static zero_result raw(const struct rank *rank)
 {
     unsigned char *vector = coll_arena_base(rank->arenas[0]);

@@ -53,7 +53,7 @@ struct work {
     struct block *blocks; // of the state
     size_t block_count;
     size_t state_bytes, file_bytes;
-    double behind_s; // of a save that nobody waits for
+    double behind_s; // of a save that no call waits for
     float small[SMALL];
     int passes;  // how often forward and backward of a unit compute
     bool filled; // every gradient buffer has values
@@ -199,7 +199,7 @@ static double save_alone(void *user)
     return bench_now() - begin;
 }
 
-// Seconds until all elements are read of a save that nobody waits for, or helps with.
+// Seconds until all elements are read of a save that no call waits for, or helps with.
 static double save_behind(struct work *work)
 {
     static const struct timespec pause = {.tv_nsec = 1000000};
@@ -262,7 +262,7 @@ struct encoder {
     bool good;
 };
 
-// Blocks that nobody else has taken, all to the same place.
+// Blocks that no other thread has taken, all to the same place.
 static void *encode_blocks(void *user)
 {
     struct encoder *encoder = user;

@@ -364,7 +364,7 @@ static void memory_is_registered_by_all_or_none(void **state)
         }
 }
 
-// An end that goes wrong, once it is known to nobody but the log.
+// An end that goes wrong, once only the log knows it.
 static bool ends_badly(struct device_rank *rank)
 {
     char words[96];

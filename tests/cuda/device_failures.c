@@ -49,7 +49,7 @@ static bool first_one(struct device_rank *rank, void *memory)
     uint64_t ticket;
     NEED(exchange(rank, memory, 1, &ticket) == ZERO_OK);
     NEED(gcomm_wait(rank->device, ticket) == ZERO_OK);
-    return device_rank_meet(rank); // nobody fails before all have seen it
+    return device_rank_meet(rank); // no rank fails before all have seen it
 }
 
 // The stream that waits for it is not held for ever, and all calls say the same.

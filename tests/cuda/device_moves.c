@@ -37,7 +37,7 @@ static size_t lay_out(struct coll_span *spans, int world, int layout, size_t cou
             own = 0;
         if (layout == 5 && r == world - 1) // as units are cut
             own = count / 2;
-        if (layout == 6) // nobody's
+        if (layout == 6) // no rank's
             own = 0;
         spans[r] = (struct coll_span){at, own};
         end = at + own;
@@ -321,7 +321,7 @@ static bool small(struct device_rank *rank)
     return true;
 }
 
-// What is nobody's needs no memory.
+// What no rank owns needs no memory.
 static bool nothing(struct device_rank *rank)
 {
     const struct coll_span spans[DEVICE_RANKS_MOST] = {{0}};
@@ -371,7 +371,7 @@ static bool many(struct device_rank *rank)
     return true;
 }
 
-// Nobody waits but in the end.
+// No rank waits but in the end.
 static bool closing(struct device_rank *rank)
 {
     struct buffers it = buffers_of(rank);

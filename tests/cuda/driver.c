@@ -403,7 +403,7 @@ EXPORTED CUresult cuMemAlloc(CUdeviceptr *memory, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-// Whether copies from or to it are not done yet; what kernels need, nobody knows.
+// Whether copies from or to it are not done yet; what kernels need is not known.
 static bool is_copied(const struct memory *memory)
 {
     const uintptr_t begin = (uintptr_t)memory->address, end = begin + memory->bytes;

@@ -1,8 +1,8 @@
 /**
  * tests/cuda/job.h: training whose work is queued on a GPU and done late, and the same on the host:
  * work is functions of this program, which the driver calls, with what they read and write of a
- * real GPU in memory of the host (staged.h). Nobody waits for it but the engine: who reads or
- * writes too early ends in other bits.
+ * real GPU in memory of the host (staged.h). Only the engine waits for it: code that reads
+ * or writes too early ends in other bits.
  */
 #ifndef TESTS_CUDA_JOB_H
 #define TESTS_CUDA_JOB_H
@@ -104,7 +104,7 @@ bool job_train(struct place *place, int steps);
  * in which no rank waits. */
 bool job_train_held(struct place *place);
 /** `train`s for so many steps, in which no rank waits in a call of the driver; on the host, and of
- * NVIDIA's, nobody knows. */
+ * NVIDIA's, it is not known. */
 bool job_train_queued(struct place *place, bool (*train)(struct place *, int), int steps);
 /** Steps until a gradient that is not finite is told, and fills in the last step. */
 bool job_train_badly(struct place *place);
@@ -117,8 +117,8 @@ void job_run_on_gpus(int world, struct job *job);
 void job_compare(int world, const struct job *job);
 /** A job like others of that world and stage. */
 struct job job_of(int world, int stage);
-/** Has few micro-batches in each step: whoever gives NVIDIA's driver more than about a thousand
- * works that a stream has not begun waits, also for one that is held. */
+/** Has few micro-batches in each step: a thread that gives NVIDIA's driver more than about
+ * a thousand works that a stream has not begun waits, also for one that is held. */
 void job_shorten(struct job *job, int world);
 
 /** Finds GPUs, the stand-in driver's or real ones; false, and why it is a skip: there is none. */

@@ -172,7 +172,7 @@ static void update_turn(int turn, bool rounds, bool gated)
         .gate = turn % 3 || gated ? &there->gate : NULL,
         .wrong = &there->wrong,
     };
-    if (!rounds) // whose keys nobody looks at
+    if (!rounds) // whose keys are not compared
         for (int r = 0; r < RUNS; r++)
             assert_int_equal(before.runs[r].weight_dtype, ZERO_F32);
     ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
@@ -376,7 +376,7 @@ static void sum_turn(int turn)
     take(&got, there, sizeof got);
     const size_t owned = sum.granules * ENG_GRANULE;
     const bool open = (sum.number + (uint64_t)sum.count) % sum.sum_group != 0 && !sum.last;
-    if (!open) // what a finished block was is nobody's business
+    if (!open) // what a finished block was is not compared
         memcpy(got.block, wanted.block, owned * sizeof *got.block);
     compare("sum", turn, &got, &wanted, sizeof got);
 }
@@ -414,7 +414,7 @@ static void a_sole_contribution_is_left_where_it_is(void **unused)
     }
 }
 
-// Of what is not finite nobody need be told.
+// Of what is not finite no rank need be told.
 static void sums_may_find_nothing(void **unused)
 {
     (void)unused;

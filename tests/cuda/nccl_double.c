@@ -364,7 +364,7 @@ static bool two_streams(struct nccl_rank *rank)
     return true;
 }
 
-// A communicator ends when what it was given is done, whoever waits for the stream.
+// A communicator ends when what it was given is done, whichever rank waits for the stream.
 static bool ends_done(struct nccl_rank *rank)
 {
     CUstream other = rank->stream;
@@ -489,7 +489,7 @@ static bool sum_one(struct nccl_rank *rank, ncclResult_t *state)
     return *state == ncclSuccess;
 }
 
-// Rank 1's second operation fails; nobody's is over before the abort.
+// Rank 1's second operation fails; no rank's is over before the abort.
 static bool fails_second(struct nccl_rank *rank)
 {
     ncclResult_t state;

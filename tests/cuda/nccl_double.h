@@ -2,7 +2,7 @@
  * tests/cuda/nccl_double.h: a library in place of NCCL, for where there is no GPU: a libnccl.so.2
  * which a test finds before any other, and which works with the driver of driver.h only. Ranks are
  * processes of one machine or threads of one process. They meet in shared memory that has no name,
- * so that nothing stays behind, whoever is killed. What is enqueued is done by the stream's thread
+ * so that nothing stays behind, whatever rank dies. What is enqueued is done by the stream's thread
  * and moves the data; a send is over when it has been received, not sooner.
  *
  * Where NCCL has a choice, this takes the worse one:
@@ -71,8 +71,8 @@ typedef const char *(*nccl_double_complaint_fn)(void);
 typedef unsigned (*nccl_double_live_fn)(void);
 #define NCCL_DOUBLE_LIVE "nccl_double_live"
 
-/** Registrations, windows included, that were made by now, and that were ended by whoever made
- * them.
+/** Registrations, windows included, that were made by now, and that were ended by the rank that
+ * made them.
  */
 typedef void (*nccl_double_registered_fn)(unsigned *made, unsigned *ended);
 #define NCCL_DOUBLE_REGISTERED "nccl_double_registered"

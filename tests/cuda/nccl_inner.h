@@ -69,13 +69,13 @@ struct nccl_region {
 
 /** Makes a region that lives until its last user is gone, and this process has let go of it. */
 ncclResult_t nccl_region_make(ncclUniqueId *id);
-/** NULL: nobody holds it any more. */
+/** NULL: no rank holds it any more. */
 struct nccl_region *nccl_region_join(const ncclUniqueId *id);
-/** All have joined, or nobody will. */
+/** All ranks have joined, or no other will. */
 void nccl_region_let_go(const ncclUniqueId *id);
 void nccl_region_leave(struct nccl_region *region);
 
-/** Wakes whoever sleeps for something in the region: after each change. */
+/** Wakes the ranks that sleep for something in the region: after each change. */
 void nccl_region_ring(struct nccl_region *region);
 /** Sleeps until it is rung since `bell` was read, or for a moment. */
 void nccl_region_sleep(struct nccl_region *region, uint32_t bell);

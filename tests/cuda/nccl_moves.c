@@ -304,7 +304,7 @@ static int other_of(uint64_t lone)
     return (int)(lone >> 32 & 0xff);
 }
 
-// Whether it still waits: nobody has received the message.
+// Whether it still waits: no rank has received the message.
 static bool is_waiting(const struct nccl_region *region, int rank, uint64_t lone)
 {
     const int other = other_of(lone);

@@ -413,7 +413,7 @@ static bool no_gpu(struct nccl_rank *rank)
     NEED(make(rank, rank->ranks, rank->rank) == ncclInvalidUsage && !rank->comm);
     NEED(cuCtxPushCurrent(context) == CUDA_SUCCESS);
     nccl_ranks_meet(rank, 1);
-    if (rank->rank == 0) // ends the id, which nobody has used
+    if (rank->rank == 0) // ends the id, which no rank has used
         NEED(make(rank, 1, 0) == ncclSuccess);
     return true;
 }

@@ -461,7 +461,7 @@ static void a_gpu_without_room_for_the_kernels_does_not_update(void **state)
     }
 }
 
-// Nobody has asked for it; else it has to work.
+// No key asks for it; else it has to work.
 static void the_host_updates_where_there_is_no_nccl(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// State that lives on a GPU is what it would be on the host, for whoever reads and writes it from
+// State that lives on a GPU is what it would be on the host, for code that reads and writes it from
 // there: first values, parts of tensors, fingerprints, files, and checkpoints that are written
 // while steps go on. Memory of the stand-in driver is closed to the host, and work is done late. So
 // it is with what passes through the GPU, or does so from files: with the argument "streamed", or
@@ -430,7 +430,7 @@ static bool fail_once(struct place *place)
     if (!job_train(place, 1))
         return false;
     TEAM_OK(rank, zero_fingerprint(rank->z, digest));
-    // Nobody copies now but who is to fail.
+    // Only the copy that is to fail is made now.
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
     TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "cuMemcpyAsync");
     if (!streams) { // there is a kernel for it

@@ -155,7 +155,7 @@ static float fault_of(const struct place *place, int tensor, int slice, int loca
 {
     const int frozen = 3;
     if (tensor == frozen)
-        return (float)(local + 1); // which is nobody's business
+        return (float)(local + 1); // which no rank compares
     if (tensor != wrong.tensor || slice != wrong.slice)
         return 0;
     return fault == TIME   ? (float)(local + 1) * 0x1p-10f

@@ -154,7 +154,7 @@ static bool look(void *user, struct crash_image *image)
 }
 
 // The next job's life, on the disk that the power cut has left. Its own power cuts are looked at,
-// too, as far as nobody is nested.
+// too, as far as no directory is nested.
 static bool reopen(struct rig *rig, struct crash_image *image)
 {
     enum { AFTER_TWO_CUTS = 4, NESTED = 64 };

@@ -94,7 +94,7 @@ static void one_job_saves_at_a_time(void **state)
     assert_int_equal(ckpt_directory_open(&other, store, path, 1, &failure), ZERO_E_STATE);
     assert_null(other);
     assert_non_null(strstr(failure.message, "another job saves to '"));
-    assert_true(exists("saving-00000050")); // nobody has cleaned up under the owner's feet
+    assert_true(exists("saving-00000050")); // no open has cleaned up under the owner's feet
     ckpt_directory_close(directory);
     assert_int_equal(open_elsewhere(), ZERO_OK);
     assert_false(exists("saving-00000050"));
@@ -247,7 +247,7 @@ static void a_save_can_be_given_up(void **state)
     const struct ckpt_shard_id id = toy_shard_id(50, 1, 2, 1);
     assert_int_equal(toy_write_shard(&shard, store, path, &id, 1, NULL), ZERO_OK);
     ckpt_cancel(directory);
-    assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK); // which nobody sees any more
+    assert_int_equal(toy_finish_shard(&shard, NULL), ZERO_OK); // which no reader sees any more
     assert_false(exists("saving-00000050"));
     ckpt_cancel(directory);
     save(directory, 50, 2, 2);
@@ -474,7 +474,7 @@ static void files_are_recycled(void **state)
     expect_version(30, 3);
     ckpt_directory_close(directory);
 
-    // Fewer ranks now: what the others had is not kept for anybody.
+    // Fewer ranks now: what the others had is not kept.
     directory = open_directory(1);
     save(directory, 40, 1, 4);
     assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_OK);
@@ -501,7 +501,7 @@ static void readers_are_not_disturbed(void **state)
     assert_int_equal(failure.result, ZERO_OK);
     ckpt_reader_leave(store, &other);
     assert_int_equal(ckpt_prune(directory, &one, NULL, &removed, NULL), ZERO_AGAIN);
-    save(directory, 30, 1, 3); // readers hinder nobody else
+    save(directory, 30, 1, 3); // readers hinder no other save
     expect_version(10, 1);
     ckpt_reader_leave(store, &reader);
     assert_null(reader);
@@ -509,7 +509,7 @@ static void readers_are_not_disturbed(void **state)
     assert_int_equal(removed, 2);
     ckpt_directory_close(directory);
 
-    // Where nobody has saved a reader leaves no trace.
+    // Where no job has saved a reader leaves no trace.
     assert_int_equal(ckpt_reader_enter(store, temporary.directory, &reader, NULL), ZERO_OK);
     assert_null(reader);
     ckpt_reader_leave(store, &reader);

@@ -136,7 +136,7 @@ static zero_result barrier(struct harm_rank *rank)
     return coll_barrier(rank->comm);
 }
 
-/** Everybody sends to the next one; which call comes last differs. */
+/** Every rank sends to the next one; which call comes last differs. */
 static zero_result pass_on(struct harm_rank *rank, bool send_last)
 {
     const int world = coll_world(rank->comm), own = coll_rank(rank->comm);
@@ -168,7 +168,7 @@ static zero_result send_last(struct harm_rank *rank)
     return pass_on(rank, true);
 }
 
-/** A barrier of a group that has everybody. */
+/** A barrier of a group that has all ranks. */
 static zero_result group_barrier(struct harm_rank *rank)
 {
     struct base_error error = {0};
@@ -206,7 +206,7 @@ const int harm_operation_count = sizeof harm_operations / sizeof *harm_operation
 
 bool harm_differs(const char *transport, const struct harm_operation *operation)
 {
-    return !transport || !operation->opened_with; // nobody looks into another one's memory
+    return !transport || !operation->opened_with; // no rank looks into another one's memory
 }
 
 /* ------------------------------------------------------------------ one rank */
@@ -258,7 +258,7 @@ static bool prepare(struct harm_rank *rank)
     return rank->result && rank->sum;
 }
 
-/** Prepares the harm in the victim. Everybody comes to a barrier before and after. */
+/** Prepares the harm in the victim. All ranks come to a barrier before and after. */
 static zero_result meet_fate(const struct harm *harm, struct coll_comm *comm, bool victim)
 {
     pthread_t thread;

@@ -155,7 +155,7 @@ static int end(struct sweep *sweep, bool (*check)(const struct job *job))
     return count;
 }
 
-/** One in which nobody waits for the time-out. */
+/** One in which no rank waits for the time-out. */
 static int try(const char *point, int victim, int first, bool (*check)(const struct job *job))
 {
     static struct sweep sweep;

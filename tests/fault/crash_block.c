@@ -92,7 +92,7 @@ static void answer(const struct server *server, const struct fuse_in_header *in,
     struct fuse_out_header out = {
         .len = (uint32_t)(sizeof out + bytes), .error = -errnum, .unique = in->unique};
     const struct iovec parts[] = {{&out, sizeof out}, {(void *)(uintptr_t)data, bytes}};
-    // ENOENT: whoever asked has gone.
+    // ENOENT: the process that asked has gone.
     if (writev(server->fd, parts, 2) < 0 && errno != ENOENT)
         _exit(1);
 }

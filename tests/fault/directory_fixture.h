@@ -11,7 +11,7 @@
 extern const struct ckpt_store *const store;
 extern struct temporary temporary;
 extern struct base_error failure;
-extern char path[128]; /**< of the directory, which nobody has made yet */
+extern char path[128]; /**< of the directory, which is not made yet */
 
 int set_up(void **state);
 int tear_down(void **state);

@@ -128,7 +128,7 @@ static zero_result digest(zero_ctx *z)
     return zero_fingerprint(z, bytes);
 }
 
-/** A call between steps whose failure harms nobody: all ranks have the same one, and train on. */
+/** A call between steps whose failure harms no rank: all ranks have the same one, and train on. */
 static zero_result not_fatal(zero_ctx *z, zero_result r)
 {
     return r && train(z) ? ZERO_E_STATE : r;
@@ -188,7 +188,7 @@ static void live(struct team_rank *rank, struct attempt *attempt)
     snprintf(attempt->call[r], sizeof attempt->call[r], "%s", result ? name : "");
     snprintf(attempt->message[r], sizeof attempt->message[r], "%s",
              result ? zero_last_error(rank->z) : "");
-    // Nobody leaves before all have been told: leaving tells too.
+    // No rank leaves before all have been told: leaving tells too.
     atomic_fetch_add(&attempt->told, 1);
     for (int waited = 0; waited < 2000 && atomic_load(&attempt->told) < rank->world; waited++)
         usleep(10000);
@@ -244,7 +244,7 @@ static bool live_and_look(struct team_rank *rank, void *user)
     return true;
 }
 
-/** In a process of its own: what leaks shows at its end, what hangs or crashes harms nobody. */
+/** In a process of its own: what leaks shows at its end, what hangs or crashes harms no test. */
 static void start(struct attempt *attempt)
 {
     fflush(NULL);

@@ -39,7 +39,7 @@ struct job {
     struct board *board;
     int stage;
     zero_dtype dtype;
-    int victim;     /**< -1: nobody */
+    int victim;     /**< -1: none */
     char fault[64]; /**< of the victim */
     bool stopped;   /**< which stops it */
 };
@@ -82,7 +82,7 @@ static bool open_rank(struct team_rank *rank, const struct job *job, struct toy 
     toy->dtype = job->dtype;
     rank->config.stage = job->stage;
     rank->config.stall_s = job->stopped ? 3 : 30;
-    // Everybody has committed before anybody dies.
+    // All ranks have committed before one dies.
     return toy_open(rank, toy) && coll_barrier(rank->z->comm) == ZERO_OK;
 }
 

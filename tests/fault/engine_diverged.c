@@ -149,7 +149,7 @@ static zero_result live(struct team_rank *rank, const struct job *job)
     return r ? r : zero_barrier(rank->z);
 }
 
-/** Keeps the context until everybody has its error: nobody is saved by a rank that leaves. */
+/** Keeps the context until every rank has its error: a rank that leaves saves none. */
 static bool live_and_stay(struct team_rank *rank, void *user)
 {
     struct job *job = user;

@@ -1,5 +1,5 @@
 /* zero_import() of a model with frozen tensors, which are read twice: a read that fails, and a file
- * that somebody cuts off in between. All ranks are told, in time; nothing has changed if it was the
+ * that is cut off in between. All ranks are told, in time; nothing has changed if it was the
  * first time, and the error is fatal if it was the second. */
 #include "tests/ranks/team.h"
 #include "tests/ranks/toy.h"
@@ -78,7 +78,7 @@ static bool import(struct team_rank *rank, void *user)
     attempt->result[r] = zero_import(rank->z, attempt->path, NULL);
     attempt->seconds[r] = base_clock_s() - begin;
     snprintf(attempt->message[r], sizeof attempt->message[r], "%s", zero_last_error(rank->z));
-    // Nobody closes before all have been told.
+    // No rank closes before all have been told.
     attempt->fatal[r] = zero_barrier(rank->z) != ZERO_OK;
     if (r == 0)
         attempt->fired = base_fault_fired();

@@ -13,11 +13,11 @@
 enum { MOUNTS_WHY = 160 };
 
 /** Gives this process, which has one thread, namespaces of its own, `kinds` as of unshare(2); as
- * root of a user namespace if it is nobody special. */
+ * root of a user namespace if it is an ordinary user. */
 bool mounts_namespace(int kinds, char why[MOUNTS_WHY]);
 
 /** Gives this process, which has one thread, a place for mounts of its own; as root of a user
- * namespace if it is nobody special. */
+ * namespace if it is an ordinary user. */
 bool mounts_begin(char why[MOUNTS_WHY]);
 
 /** Mounts memory on a directory: `options` as of tmpfs(5), "size=1m" for one. */

@@ -1,6 +1,6 @@
 // State in files on a file system that is full, from its last page on page by page until there is
 // room: nothing is begun, it is said what is needed and what there is, and nothing is left behind.
-// Once the files are there, all the rest may be full: steps, and whoever comes back, need no more.
+// Once the files are there, all the rest may be full: steps, and a job that is back, need no more.
 // "memory" or "ext4": the file system.
 #include "tests/fault/full_disk.h"
 #include "tests/ranks/saved.h"

@@ -90,7 +90,7 @@ static bool is_excused(zero_result result)
     return result == ZERO_E_PEER || result == ZERO_E_ABORTED;
 }
 
-/** Nobody who comes here is killed: what ends well leaves nothing to come back at. */
+/** No rank that comes here is killed: what ends well leaves nothing to come back at. */
 static bool ends_as_written(struct team_rank *rank, const struct job *job)
 {
     uint8_t digest[16];

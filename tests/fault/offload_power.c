@@ -403,7 +403,7 @@ static bool live(struct team_rank *rank, void *user)
             return false;
         (void)toy_update(rank, &toy_odd);
     }
-    (void)zero_barrier(rank->z); // nobody is in the last step any more
+    (void)zero_barrier(rank->z); // no rank is in the last step any more
     zero_abort(rank->z, "for a test");
     while (zero_barrier(rank->z) == ZERO_OK)
         ;

@@ -393,7 +393,7 @@ static pid_t start_unread(const char *script, int *out, int *err)
     return pid;
 }
 
-// Nobody reads the output, and it fills up: it isn't collected without end, and a failure is
+// No process reads the output, and it fills up: it isn't collected without end, and a failure is
 // noticed and told all the same.
 static void a_stalled_reader_does_not_hide_a_failure(void **state)
 {

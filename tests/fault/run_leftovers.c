@@ -458,7 +458,7 @@ static void prefixes_have_colours_on_a_terminal(void **state)
 
 /* ------------------------------------------------------------------ suspending */
 
-// In a process group of its own, so that there is somebody who could resume it: this test.
+// In a process group of its own, so that there is a process that could resume it: this test.
 static pid_t start_in_group(const char *const *arguments)
 {
     const pid_t pid = fork();
@@ -481,7 +481,7 @@ static void await_stopped(pid_t pid, bool stopped)
     }
 }
 
-// To whoever reads a pipe with a name.
+// Writes to the reader of a pipe with a name.
 static void write_line(const char *name)
 {
     FILE *file = fopen(temporary_path(&run_directory, name), "w");

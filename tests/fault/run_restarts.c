@@ -132,7 +132,7 @@ static void a_job_that_does_not_get_on_waits(void **state)
     assert_true(run.seconds > 0.9);
     run_command_free(&run);
 
-    // Whoever stops the job need not wait.
+    // A user who stops the job need not wait.
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         START_SCRIPT(&run, "exit 9", "--max-restarts", "2", "--backoff", "30");

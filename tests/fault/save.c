@@ -1,4 +1,4 @@
-// Saves in which something fails or somebody dies: training goes on with the same bits, or is taken
+// Saves in which something fails or a rank dies: training goes on with the same bits, or is taken
 // up again from the newest checkpoint that was acknowledged, or a later one, and never from
 // anything else. The fingerprint at the end is the one written down for a run that nothing has
 // befallen.
@@ -35,7 +35,7 @@ struct job {
     struct board *board;
     const char *directory;
     int stage;
-    int victim; /**< who has the fault; -1: nobody */
+    int victim; /**< the rank that has the fault; -1: none */
     char fault[64];
     bool deadly;   /**< it kills */
     bool resuming; /**< goes on from what is there */

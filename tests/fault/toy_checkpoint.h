@@ -40,7 +40,7 @@ zero_result toy_save(struct ckpt_directory *directory, const struct ckpt_store *
 zero_result toy_commit(struct ckpt_directory *directory, uint64_t step, uint32_t world,
                        uint64_t version, const struct toy_shard *written, struct base_error *error);
 
-/** Reads a checkpoint, every byte. Errors of whoever found damage. */
+/** Reads a checkpoint, every byte. Errors of the function that found damage. */
 zero_result toy_load(const struct ckpt_store *store, const char *path, uint64_t step,
                      uint64_t *version, struct base_error *error);
 

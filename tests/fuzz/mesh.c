@@ -95,7 +95,7 @@ static struct said right_table(const struct session *session, const struct boot_
         memcpy(entry->address, loopback, sizeof entry->address);
         entry->port = rank == CLIENT   ? hello->port
                       : rank == CALLED ? (uint32_t)session->called_port
-                                       : (uint32_t)rank; // nobody is to call that
+                                       : (uint32_t)rank; // no rank is to call that
         entry->pid = hello->pid;
         snprintf(entry->host, sizeof entry->host, "node%d", rank);
     }

@@ -9,7 +9,7 @@
  *     0.1 * w[e] + 0.05 * h * pattern(e) + noise(step, micro-batch, e)
  * and the tied unit, which stays open from one end of backward to the other, a second part of it.
  * The noise of the micro-batches differs in size, so that their order of summation matters, and
- * micro-batches that don't count are full of NaN, as are gradients that nobody looks at.
+ * micro-batches that don't count are full of NaN, as are gradients that no rank looks at.
  */
 #ifndef TESTS_NUMERICS_SYNTHETIC_H
 #define TESTS_NUMERICS_SYNTHETIC_H

@@ -355,7 +355,7 @@ static bool save_after_that(struct team_rank *rank, void *user)
     return toy_train(rank, &toy_odd, 1) && saved_now(rank, directory.directory, NULL);
 }
 
-/** While somebody reads nothing is removed; that is told, and no save fails of it. */
+/** While a process reads nothing is removed; that is told, and no save fails of it. */
 static bool save_beside_a_reader(struct team_rank *rank, void *user)
 {
     const zero_save_options one = saved_options(ZERO_OFF, 0, 1, 0);
@@ -387,7 +387,7 @@ static void readers_put_off_what_is_removed_only(void **state)
     assert_true(team_run(team_threads(2), 2, save_beside_a_reader, NULL));
 }
 
-/** Whoever closes it between steps has the checkpoint; after an error nobody waits for it. */
+/** A rank that closes it between steps has the checkpoint; after an error none waits for it. */
 static void a_context_may_be_closed_in_the_middle(void **state)
 {
     (void)state;

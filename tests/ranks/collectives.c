@@ -143,7 +143,7 @@ static bool sums(zero_comm *comm, float *x, float *y)
     return true;
 }
 
-/** A token goes round; then nothing at all does; then everybody tells everybody. */
+/** A token goes round; then nothing at all does; then every rank tells every other. */
 static bool messages(zero_comm *comm, float *x, float *y)
 {
     const int world = zero_comm_world(comm), me = zero_comm_rank(comm);
@@ -438,7 +438,7 @@ int main(int argc, char **argv)
         return run_threads(atoi(argv[1])) ? 0 : 1;
     struct place place = {.config = zero_comm_config_default()};
     run_rank(&place);
-    // Where a plan is made there is nobody to join.
+    // Where a plan is made there is no rank to join.
     zero_comm *comm;
     setenv("ZERO_PLAN", "1", 1);
     return place.good && zero_comm_open(&comm, NULL) == ZERO_PLANNED && !comm ? 0 : 1;

@@ -162,7 +162,7 @@ static bool spoil(struct team_rank *critic, const struct job *job, int way)
         zero_abort(critic->z, "the critic is done with");
     bad.micro_batches += way == DIVERGED ? critic->rank : 0; // another scale
     const zero_result r = toy_update(critic, &bad);
-    // A lone rank has nobody to differ from.
+    // A lone rank has no other to differ from.
     TEAM_CHECK(r == (way == DIVERGED && critic->world == 1 ? ZERO_OK : expected[way]));
     return true;
 }

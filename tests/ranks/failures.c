@@ -1,5 +1,5 @@
-/* After a failure every call of every rank returns the same error, whoever failed and whatever the
- * call needs of the others. */
+/* After a failure every call of every rank returns the same error, whichever rank failed, and
+ * whatever the call needs of the others. */
 #include "tests/ranks/toy.h"
 
 #include <zero/optimizer.h>
@@ -219,7 +219,7 @@ static bool fail_together(struct team_rank *rank, void *user)
         pthread_join(thread, NULL);
     TEAM_CHECK(result == job->expected);
     job->good[rank->rank] = all_refuse(rank, job);
-    // Nobody is told by a rank that leaves.
+    // A rank that leaves tells no other.
     atomic_fetch_add(&job->done, 1);
     const int others = job->how == DEATH ? WORLD - 1 : WORLD;
     for (int waited = 0; waited < 20000 && atomic_load(&job->done) < others; waited++)

@@ -157,7 +157,7 @@ static struct job job_of(int first, int second, int stage)
     return job;
 }
 
-// Whoever counts them takes hosts of one name for one host.
+// A rank that counts hosts takes those of one name for one host.
 static void tell_if_nameless(const struct job *job)
 {
     static bool told;

@@ -161,7 +161,7 @@ static void spare_buffers_are_limited(void **state)
 }
 
 /** Steps in which everything is frozen, with no gradient in the first micro-batch, and in the
- * second one that nobody needs, if `hands_over`; then others. */
+ * second one that no rank needs, if `hands_over`; then others. */
 struct late {
     struct job job;
     bool hands_over;

@@ -78,7 +78,7 @@ static void free_job(struct job *job)
     team_shared_free(job, sizeof *job);
 }
 
-/** Bytes of this rank while nobody maps or unmaps anything. */
+/** Bytes of this rank while no thread maps or unmaps anything. */
 static size_t measure(struct job *job)
 {
     pthread_barrier_wait(&job->barrier);

@@ -261,7 +261,7 @@ static void compare_phases(const struct job *job)
         print_message("%s, %s: planned %.1f MiB, at most %.1f (%d looks)\n", text, names[p],
                       (double)job->plan[p] / 1048576, (double)peak / 1048576, job->samples[p]);
         assert_true(ratio < 1.02);
-        assert_true(job->samples[p] == 0 || ratio > 0.98); // else nobody looked at its most
+        assert_true(job->samples[p] == 0 || ratio > 0.98); // else no sample was at its most
     }
 }
 

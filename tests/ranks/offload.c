@@ -56,7 +56,7 @@ static void a_new_job_begins_anew(void **state)
     assert_int_equal(offload_files_left(), 0);
 }
 
-// Checkpoints are written behind steps that change what they are made of; whoever comes back takes
+// Checkpoints are written behind steps that change what they are made of; a job that is back takes
 // the newer one of both.
 static void the_newer_of_point_and_checkpoint_is_taken(void **state)
 {

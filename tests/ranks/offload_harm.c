@@ -243,7 +243,7 @@ static bool fail_in_a_step(struct team_rank *rank, void *user)
     if (!r)
         r = toy_update(rank, &toy);
     TEAM_CHECK(r == ZERO_E_IO || r == ZERO_E_PEER || r == ZERO_OK);
-    // Whoever has not met it in the step does in the next call.
+    // A rank that has not met it in the step does in the next call.
     TEAM_CHECK(zero_barrier(rank->z) == ZERO_E_IO);
     TEAM_CHECK(strstr(zero_last_error(rank->z), disk->says));
     return true;

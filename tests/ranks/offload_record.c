@@ -144,7 +144,7 @@ static void one_rank_that_failed_counts_as_the_others(void **state)
 }
 
 // The second one loads the checkpoint over the point of the first, and dies when it has written
-// some tiles: nobody takes what is left of that for the point.
+// some tiles: no rank takes what is left of that for the point.
 static bool load_over_it(struct team_rank *rank, void *user)
 {
     const struct job *job = user;
@@ -189,7 +189,7 @@ static const struct toy toy_long = {
 };
 
 // The first one takes up a checkpoint whose values cannot be looked at, then the one before, and
-// dies when it has written some tiles of that: nobody takes what they are written over for a step.
+// dies when it has written some tiles of that: no rank takes what they are written over for a step.
 static bool load_twice_over_it(struct team_rank *rank, void *user)
 {
     const struct job *job = user;

@@ -348,7 +348,7 @@ static void steps_that_differ_are_told(void **state)
     assert_int_equal(files_left(), 0);
 }
 
-// A host that is lost for good: there is a checkpoint, and nobody has to look after the job.
+// A host that is lost for good: there is a checkpoint, and no user has to look after the job.
 static void a_checkpoint_takes_the_place_of_a_broken_point(void **state)
 {
     (void)state;
@@ -480,7 +480,7 @@ static void a_damaged_record_is_told(void **state)
     }
 }
 
-// Nobody tears both.
+// No death tears both.
 static void damaged_records_alone_are_refused(void **state)
 {
     (void)state;

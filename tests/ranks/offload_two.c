@@ -48,7 +48,7 @@ static bool keep_digest(struct team_rank *rank, uint8_t digest[16])
     return true;
 }
 
-/** Nobody beside it: in memory, or as the guest that goes on from STEPS. */
+/** No job beside it: in memory, or as the guest that goes on from STEPS. */
 struct alone {
     int steps;
     bool resumes;
@@ -166,7 +166,7 @@ static void two_jobs_share_a_directory(void **state)
             _exit(run_guest(meeting) ? 0 : 1);
         const bool good = team_run("shm", RANKS, be_the_host, meeting);
         if (!good)
-            meeting->come = 4; // nobody waits for it
+            meeting->come = 4; // no process waits for it
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(good && status == 0);
         assert_memory_equal(meeting->digest[0], whole.digest, sizeof whole.digest);

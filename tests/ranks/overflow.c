@@ -31,7 +31,7 @@ static bool fails(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_step_info(rank->z, &info));
     TEAM_CHECK(info.bad_param == job->param && info.bad_slice == job->slice);
     TEAM_CHECK(info.bad_element == job->element);
-    // For good: nobody reads what was made, and nobody saves it.
+    // For good: no rank reads what was made, and none saves it.
     TEAM_CHECK(zero_gather(rank->z, 0, NULL) == ZERO_E_NONFINITE);
     TEAM_CHECK(zero_fingerprint(rank->z, digest) == ZERO_E_NONFINITE);
     TEAM_CHECK(zero_save(rank->z, overflow_directory.directory, NULL) == ZERO_E_NONFINITE);

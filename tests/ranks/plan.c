@@ -45,7 +45,7 @@ void __wrap_base_memory_limits(struct base_memory_limits *limits, const char *ro
         __real_base_memory_limits(limits, root);
 }
 
-/** More than anybody needs of everything. */
+/** More than any rank needs of everything. */
 static void make_up_limits(void)
 {
     static const uint64_t much = UINT64_C(1) << 60;
@@ -193,7 +193,7 @@ static void a_world_makes_the_plan_that_was_made_for_it(void **state)
         }
 }
 
-/** One rank knows of a limit: all refuse, for the same reason, and nobody has allocated. */
+/** One rank knows of a limit: all refuse, for the same reason, and none has allocated. */
 static bool refuse(struct team_rank *rank, void *user)
 {
     const struct job *job = user;

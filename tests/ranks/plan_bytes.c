@@ -180,7 +180,7 @@ static bool rows_are_allocated(const zero_ctx *z)
     TEAM_CHECK(coll_arena_size(z->memory.params_arena) ==
                (z->config.shared ? params->sum : params->mine));
     TEAM_CHECK(is_arena(z->memory.grads_arena, rows[ENG_FOR_GRADIENTS].mine));
-    // What is read from a file is read by peers, if it is a working copy, and by nobody, if a sum.
+    // What is read from a file is read by peers, if it is a working copy, and by none, if a sum.
     size_t own =
         rows[ENG_FOR_BLOCKS].mine + rows[ENG_FOR_MOMENTS].mine + rows[ENG_FOR_MASTERS].mine;
     if (z->config.params_nvme)

@@ -438,7 +438,7 @@ static bool open_gradients(struct team_rank *rank, void *user)
     TEAM_OK(rank, zero_micro_begin(rank->z, 0, NULL));
     for (zero_unit u = 0; u < UNITS; u++) {
         const zero_result expected = job->setting.stage >= 2 && u >= limit ? ZERO_E_LIMIT : ZERO_OK;
-        TEAM_OK(rank, zero_barrier(rank->z)); // the first rank's failure is everybody's
+        TEAM_OK(rank, zero_barrier(rank->z)); // the first rank's failure is every rank's
         const zero_result result = zero_grad_open(rank->z, u, NULL);
         TEAM_CHECK(result == expected);
         if (result != ZERO_OK) {

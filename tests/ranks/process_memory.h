@@ -20,7 +20,7 @@ size_t process_pss_of(pid_t process);
 bool process_sanitized(void);
 
 struct process_state {
-    uint64_t allocations; /**< calls of malloc and its kin by anybody in this process; 0: unknown */
+    uint64_t allocations; /**< calls of malloc and its kin in this process; 0: unknown */
     size_t mapped;        /**< bytes of address space */
     int threads;
 };

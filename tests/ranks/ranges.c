@@ -1,5 +1,5 @@
-// Values that a tensor of 16 bits cannot hold: whoever gives them is told which one it is, on every
-// rank, and nothing has changed.
+// Values that a tensor of 16 bits cannot hold: the program is told which one it is, on every rank,
+// and nothing has changed.
 #include "tests/ranks/saved.h"
 #include "tests/unit/temporary.h"
 

@@ -55,7 +55,7 @@ void run_await_output(const struct run_command *command, const char *words);
 void run_await_error(const struct run_command *command, const char *words);
 
 /** The fastest of a few attempts, which return seconds; the first that takes less than `enough` is
- * the last one. Others may have lost the processor to somebody else. */
+ * the last one. Others may have lost the processor to another process. */
 double run_fastest(double (*attempt)(void), double enough);
 
 /** Asserts the status, and that standard error is one line that has these parts. */

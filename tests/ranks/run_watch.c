@@ -72,7 +72,7 @@ static int compare(const void *left, const void *right)
         return a->track < b->track ? -1 : 1;
     if (a->begin != b->begin)
         return a->begin < b->begin ? -1 : 1;
-    return a->end > b->end ? -1 : a->end < b->end; // whoever ends later is around the other
+    return a->end > b->end ? -1 : a->end < b->end; // the one that ends later is around the other
 }
 
 /** On every track two events are one inside the other, or apart. */

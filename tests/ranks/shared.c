@@ -1,5 +1,5 @@
 /* What ranks read of each other where it lies: one copy of the parameters for all of them,
- * read-only for the program; at stage 0 the sums. Written by their owners while nobody reads. */
+ * read-only for the program; at stage 0 the sums. Written by their owners while no rank reads. */
 #include "tests/ranks/toy.h"
 
 #include "base/hash.h"
@@ -76,7 +76,7 @@ static bool write_parameters(struct team_rank *rank, void *user)
     return toy_train(rank, &toy, 1);
 }
 
-/** Whoever owns it: the program can't change it by mistake. */
+/** Whichever rank owns it: the program can't change it by mistake. */
 static void the_program_cannot_write(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void nothing_is_copied(void **state)
 
 /* ------------------------------------------------------------------ hazards */
 
-/** Looks at a unit for a while: nobody may write meanwhile. */
+/** Looks at a unit for a while: no rank may write meanwhile. */
 static bool stare(struct team_rank *rank, const struct toy *toy, zero_unit unit, unsigned usec)
 {
     TEAM_OK(rank, zero_gather(rank->z, unit, NULL));

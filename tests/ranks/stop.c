@@ -1,5 +1,5 @@
-// Requests to stop: every rank learns of them after the same step, whoever asks and whenever, and
-// no bit is another one.
+// Requests to stop: every rank learns of them after the same step, whichever rank asks, whenever it
+// does, and no bit is another one.
 #include "tests/ranks/toy.h"
 
 #include <pthread.h>

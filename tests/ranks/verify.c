@@ -13,7 +13,7 @@
 enum { MOST_RANKS = 4, STEPS = 3, UNIT = 4, PARAM = 6 };
 
 /** What the gradient of one element depends on, too. UNCOUNTED: on the rank, in micro-batches that
- * don't count, which is nobody's business. */
+ * don't count, which no rank compares. */
 enum fault { NOTHING, UNCOUNTED, TIME, RANK, ACCUMULATION };
 
 struct job {
@@ -364,7 +364,7 @@ static void steps_end_in_every_way(void **state)
     }
 }
 
-/* ------------------------------------------------------------------ what nobody looks at */
+/* ------------------------------------------------------------------ what is not compared */
 
 /** Micro-batches in which two elements of the group are never the same; or none has a gradient. */
 static bool noisy_step(struct team_rank *rank, float *noise, bool rests)
@@ -391,7 +391,7 @@ static bool ignore_noise(struct team_rank *rank, void *user)
     rank->config.verify_micro = 1;
     if (!toy_open(rank, &toy))
         return false;
-    // Left out: nobody compares it, and the next step, in which nothing trains, neither.
+    // Left out: no rank compares it, and the next step, in which nothing trains, neither.
     TEAM_CHECK(noisy_step(rank, &noise, false));
     TEAM_OK(rank, zero_skip_step(rank->z));
     for (zero_group g = 0; g < 2; g++)

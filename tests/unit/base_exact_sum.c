@@ -147,7 +147,7 @@ static void no_order_and_no_split_matters(void **state)
         for (int r = 0; r < RANKS; r++)
             base_exact_sum_merge(&all, &part[r]);
         assert_true(same_bits(base_exact_sum_round(&all), expected));
-        // A sum of limbs that nobody carried takes further addends.
+        // A sum of limbs that were not carried takes further addends.
         base_exact_sum_add(&all, 1e10);
         base_exact_sum_add(&all, -1e10);
         assert_true(same_bits(base_exact_sum_round(&all), expected));

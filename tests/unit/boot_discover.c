@@ -454,7 +454,7 @@ static void jobs_have_ids(void **state)
     assert_string_not_equal(first, second);
     boot_job(first, as_environment((const char *[]){"ZERO_JOB=", NULL}));
     assert_string_equal(first, parent);
-    // Malformed variables are somebody else's to report.
+    // Malformed variables are boot_discover()'s to report.
     boot_job(first, as_environment((const char *[]){"RANK=x", NULL}));
     assert_string_equal(first, parent);
 }

@@ -191,7 +191,7 @@ static void oversize_and_descriptors_are_refused(void **state)
     assert_non_null(strstr(ranks.verdicts[0].refused[1], "it announces 32768 bytes"));
     close(fd);
 
-    // Descriptors nobody asked for are closed: rank 0's own check for leaks sees them.
+    // Descriptors that were not asked for are closed: rank 0's own check for leaks sees them.
     static const int fds[BOOT_FDS_MAX];
     fd = boot_ranks_call(&ranks);
     const struct iovec payload[2] = {{(void *)(uintptr_t)&hello.hello, sizeof hello.hello}};

@@ -29,7 +29,7 @@ static struct table right_table(int pid)
         struct mesh_entry *entry = &table.entries[rank];
         *entry = (struct mesh_entry){.address = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
                                      .pid = pid + 2 - rank};
-        entry->port = (uint32_t)rank; // nobody is to call that
+        entry->port = (uint32_t)rank; // no rank is to call that
         snprintf(entry->host, sizeof entry->host, "node%d", rank);
     }
     return table;

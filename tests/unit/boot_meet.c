@@ -254,7 +254,7 @@ static void see_deaths(struct boot_link *link, int rank, int world, struct boot_
     for (int i = 0; i < 2 * world; i++)
         check(verdict, boot_peer_gone(link) % 2 == 1, "of the dead only");
     verdict->value = 1;
-    // Nobody leaves before all have looked.
+    // No rank leaves before all have looked.
     const volatile struct boot_verdict *of_rank_0 = verdict - rank;
     while (!(of_rank_0[0].value && of_rank_0[2].value && of_rank_0[4].value) &&
            base_clock_ns() < deadline)

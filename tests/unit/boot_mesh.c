@@ -76,7 +76,7 @@ static bool own_address(char *text, socklen_t size)
     return found;
 }
 
-// Rank 1, beside rank 0, calls it over loopback, where other hosts find nobody: they are told the
+// Rank 1, beside rank 0, calls it over loopback, where other hosts find no rank: they are told the
 // address at which they found rank 0.
 static void ranks_beside_rank_0_are_found_from_outside(void **state)
 {
@@ -284,7 +284,7 @@ static bool say_damaged(const struct mesh_ranks *ranks, bool whole, uint32_t *se
         const size_t at = next_random(seed) % end;
         bytes[at] ^= (unsigned char)(1 + next_random(seed) % 255);
     }
-    said.header.result = 0; // which nobody looks at here
+    said.header.result = 0; // which no rank looks at here
     said.hello.rank |= 8;   // but not as rank 1,
     said.hello.world = 2;   // and another world would end the meeting
     const size_t length = whole ? sizeof said : 1 + next_random(seed) % sizeof said;
@@ -361,7 +361,7 @@ static void a_rank_that_comes_at_a_bad_time_calls_again(void **state)
     expect_all_good(&ranks);
 }
 
-// A call to a port that nobody listens at may start from that very port, about one in as many as a
+// A call to a port without a listener may start from that very port, about one in as many as a
 // system has for calls, and is connected to itself then.
 static void nobody_answers_himself(void **state)
 {
@@ -430,7 +430,7 @@ static int pretend(const struct mesh_ranks *ranks, int rank, int world)
     return fd;
 }
 
-// Nobody could call it, and all would refuse a table in which it is.
+// No rank could call it, and all would refuse a table in which it is.
 static void who_cannot_be_called_is_refused(void **state)
 {
     (void)state;
@@ -481,7 +481,7 @@ static void expect_hung_up(int fd)
     close(fd);
 }
 
-// Rank 1 waits for rank 2: whoever else calls, or doesn't know the token, it hangs up on.
+// Rank 1 waits for rank 2: it hangs up on every other caller, and on one without the token.
 static void only_the_missing_rank_is_let_in(void **state)
 {
     (void)state;
@@ -669,7 +669,7 @@ static void strangers_do_not_use_up_a_guests_descriptors(void **state)
     mesh_ranks_end(&ranks);
 }
 
-// Nobody is there whom rank 0 could hang up on.
+// There is no caller that rank 0 could hang up on.
 static void descriptors_that_ranks_need_are_an_error(void **state)
 {
     (void)state;

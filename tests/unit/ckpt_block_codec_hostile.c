@@ -80,7 +80,7 @@ static enum place place_of(size_t at)
     return byte < frame.content ? IN_HEAD : IN_CONTENT;
 }
 
-// Every bit in turn. Nobody but a checksum sees it in what is stored as it is, nor always in what
+// Every bit in turn. Only a checksum sees it in what is stored as it is, nor always in what
 // zstd coded; in everything else it is found.
 static void flipped_bits(void **state)
 {

@@ -166,7 +166,7 @@ static void any_range_of_any_shards(void **state)
     }
 }
 
-// Whoever reads everything once reads no block twice; whoever reads a part, little more than it.
+// A reader of everything reads no block twice; a reader of a part, little more than it.
 static void no_more_is_read_than_needed(void **state)
 {
     (void)state;

@@ -39,7 +39,7 @@ struct bench {
     atomic_bool changed; // one of them was not as it was at the start
     long pause_us;       // what it takes its time for with each
     pthread_mutex_t mutex;
-    struct late late[MOST_LATE]; // copies that have begun, and are made when somebody waits
+    struct late late[MOST_LATE]; // copies that have begun, and are made when a caller waits
     size_t late_count;
     unsigned char *fetched; // a block
     bool fails;             // copies do
@@ -349,7 +349,7 @@ static void a_copy_may_fail(void **state)
         struct bench bench;
         open_bench_of(&bench, budgets[i], true);
         bench.fails = true;
-        bench.pause_us = 20000; // nobody is so late that all is saved by then
+        bench.pause_us = 20000; // no caller is so late that all is saved by then
         start(&bench);
         ckpt_saver_before_change(bench.saver);
         change_everything(&bench);

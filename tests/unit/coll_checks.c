@@ -220,7 +220,7 @@ bool check_copies(struct coll_comm *comm, void *user)
     bool good = memory.private != NULL;
     for (int c = 0; c < COUNTS && good; c++)
         good = move_count(&memory, c, whole);
-    // Nobody frees what a peer still reads.
+    // No rank frees what a peer still reads.
     good = good && rank_ok(comm, coll_barrier(comm), "coll_barrier");
     free(memory.private);
     return good;

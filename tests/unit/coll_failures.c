@@ -365,7 +365,7 @@ static bool still_read_rank(struct coll_comm *comm, void *user)
         return failed(comm, coll_drain(comm, &request), ZERO_E_ABORTED, "rank 0: ", "in between");
     }
     await_failure(comm);
-    // What everybody has come to is completed.
+    // What all ranks have come to is completed.
     CHECK_OK(comm, coll_wait(comm, &request));
     CHECK(got == 7);
     return true;
@@ -390,7 +390,7 @@ static void *write_late(void *user)
     return NULL;
 }
 
-/** Whoever asks meanwhile gets the message, and not the failure alone. */
+/** A rank that asks meanwhile gets the message, and not the failure alone. */
 static void a_message_that_is_late(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static bool setup(struct bench *bench, struct coll_comm *root)
     return true;
 }
 
-/** Small and bulk operations within a group see its ranks and nobody else, in its order. */
+/** Small and bulk operations within a group see its ranks alone, in its order. */
 static bool use(struct bench *bench, struct coll_comm *group)
 {
     const int rank = coll_rank(group), world = coll_world(group);
@@ -239,7 +239,7 @@ static bool come_and_go(struct coll_comm *root, void *user)
     return true;
 }
 
-/** All room taken: everybody is told, and is as before. */
+/** All room taken: every rank is told, and is as before. */
 static bool fill(struct coll_comm *root, void *user)
 {
     (void)user;
@@ -319,8 +319,8 @@ static bool turn_ring(struct coll_comm *root, struct coll_comm *const pairs[2],
     return true;
 }
 
-/** Every pair of neighbours in a ring is a group, and everybody waits for another one first. Had
- * nobody been woken by what happens in another group each wait would have slept a while; where the
+/** Every pair of neighbours in a ring is a group, and every rank waits for another one first. Had
+ * no rank been woken by what happens in another group each wait would have slept a while; where the
  * machine is busy it may take as long once, not every time. */
 static bool ring(struct coll_comm *root, void *user)
 {
@@ -423,7 +423,7 @@ static bool diverge(struct coll_comm *root, void *user)
     return true;
 }
 
-/** Who has left a group is missed there; in the others nobody minds. */
+/** A rank that has left a group is missed there, and not in the others. */
 static bool leave(struct coll_comm *root, void *user)
 {
     (void)user;

@@ -1,5 +1,5 @@
 // The liveness threads: what they see, what they must not take for a death or a silence, and that
-// they hold nobody up.
+// they hold no other rank up.
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -73,7 +73,7 @@ static bool learns(struct coll_comm *comm, zero_result result, const char *words
 
 /* ------------------------------------------------------------------ deaths */
 
-/** Nobody waits for anybody, and all the same the others know. */
+/** No rank waits for another, and all the same the others know. */
 static bool dying_rank(struct coll_comm *comm, void *user)
 {
     CHECK_OK(comm, coll_barrier(comm));
@@ -265,7 +265,7 @@ static void a_suspended_job_goes_on(void **state)
     assert_int_equal(status, 0);
 }
 
-/** One rank is stopped while nobody waits for it: the others learn it, and so does it when it goes
+/** One rank is stopped while no rank waits for it: the others learn it, and so does it when it goes
  * on. */
 static bool stopped_rank(struct coll_comm *comm, void *user)
 {

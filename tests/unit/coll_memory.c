@@ -90,7 +90,7 @@ static bool write_and_read(struct coll_comm *comm, struct coll_arena *arena)
                 const size_t at = spans[rank].offset + i;
                 CHECK(base[at] == byte_of(at, turn) && view[at] == byte_of(at, turn));
             }
-        CHECK_OK(comm, coll_barrier(comm)); // before anybody writes again
+        CHECK_OK(comm, coll_barrier(comm)); // before a rank writes again
     }
     return true;
 }

@@ -40,7 +40,7 @@ static size_t size_of(int from, int to, uint32_t n)
     return sizes[mix((uint32_t)from, (uint32_t)to, n) % 6];
 }
 
-/** Everybody sends to everybody, itself included, more than there is room for, before it receives
+/** Every rank sends to every rank, itself included, more than there is room for, before it receives
  * anything; received and waited for in orders of its own. */
 static bool flood(struct coll_comm *comm, void *user)
 {

@@ -163,7 +163,7 @@ static void noise(void **state)
 
 /* ------------------------------------------------------------------ a flood */
 
-/** Says that it lives until nobody listens any more, or for a minute; whether nobody did. */
+/** Says that it lives until no peer listens any more, or for a minute; whether none did. */
 static bool flood(int socket)
 {
     static struct net_header beats[8192];

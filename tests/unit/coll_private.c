@@ -561,7 +561,7 @@ static bool gather_once(struct coll_comm *comm, const unsigned char *source, uns
     return true;
 }
 
-/** The code has run before, with a little of the memory; the rest is touched by nobody before. */
+/** The code has run before, with a little of the memory; the rest is untouched before. */
 static bool untouched_rank(struct coll_comm *comm, void *user)
 {
     const struct task *task = user;

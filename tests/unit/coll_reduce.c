@@ -122,7 +122,7 @@ static void set_threshold(const struct bench *bench, const struct config *config
     coll_host_of(bench->comm)->core_bytes = config->past ? 0 : SIZE_MAX;
 }
 
-/** Bytes beside a result, that nobody writes. */
+/** Bytes beside a result, that no rank writes. */
 static void mark(unsigned char *memory, size_t bytes)
 {
     memset(memory, 0xee, PAD);
@@ -158,7 +158,7 @@ static void see_tile(void *user, size_t first, size_t count, const void *sum)
     seen->next = first + count;
 }
 
-/** Adds up what it is offered: all of it, or, where nobody keeps the sum, only the first half. */
+/** Adds up what it is offered: all of it, or, where no rank keeps the sum, only the first half. */
 static size_t take_tile(void *user, size_t first, size_t count,
                         const struct coll_contributions *from)
 {
@@ -677,7 +677,7 @@ static bool refused_accumulator_rank(struct coll_comm *comm, void *user)
         .first = wrong == 2 ? 4 : 0, // or to earlier calls' blocks
         .last = wrong != 3,          // or to be taken up by later ones
         .block = memory,
-        .tile = wrong == 1 ? NULL : see_together, // or shown to nobody
+        .tile = wrong == 1 ? NULL : see_together, // or shown to no function
         .user = &unused,
         .label = {.what = "vector", .number = 7},
     };

@@ -49,7 +49,7 @@ static void *relay(void *user)
     }
     free(frame);
     shutdown(relay->to, SHUT_WR);
-    // Who sends shall not wait for somebody who reads no more.
+    // A rank that sends shall not wait for one that reads no more.
     shutdown(relay->from, SHUT_RD);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /**
- * tests/unit/coll_relay.h: two ranks over tcp, threads of this process, with somebody between them
- * who may change what they send.
+ * tests/unit/coll_relay.h: two ranks over tcp, threads of this process, with a relay between them
+ * that may change what they send.
  */
 #ifndef TESTS_UNIT_COLL_RELAY_H
 #define TESTS_UNIT_COLL_RELAY_H

@@ -112,7 +112,7 @@ static int rank_in(const struct known *known, int root_rank)
 
 /* ------------------------------------------------------------------ memory */
 
-/** Some memory, in the arena or not, filled with what nobody expects. */
+/** Some memory, in the arena or not, filled with what no rank expects. */
 static unsigned char *take(struct bench *bench, size_t bytes, void **private_memory)
 {
     *private_memory = NULL;
@@ -230,7 +230,7 @@ static zero_result start_all_to_all(struct bench *bench, struct running *run, in
     return coll_all_to_all_start(run->on->comm, &op, &run->request);
 }
 
-/** From whom to whom; everybody else has nothing to do. */
+/** From which rank to which; all others have nothing to do. */
 static void ends_of(const struct running *run, int *from, int *to)
 {
     *from = (int)draw(run->key, 3, (uint32_t)run->then.world);
@@ -465,7 +465,7 @@ static bool cut(struct bench *bench, uint32_t key)
     return true;
 }
 
-/** Something that everybody in a communicator does at once. */
+/** Something that all ranks of a communicator do at once. */
 static bool together(struct bench *bench, uint32_t key)
 {
     const struct known *on = &bench->comms[draw(key, 1, COMMS)];

@@ -79,7 +79,7 @@ struct gathering {
     bool group;
 };
 
-/** Everybody gathers, and leaves as soon as its own result is there. */
+/** Every rank gathers, and leaves as soon as its own result is there. */
 static bool early_rank(struct coll_comm *comm, void *user)
 {
     const struct gathering *gathering = user;
@@ -144,7 +144,7 @@ static bool sender_rank(struct coll_comm *comm, void *user)
     return true;
 }
 
-/** Who reads for longer than it takes to look whether somebody has left gets all of it. */
+/** A rank that reads for longer than a look at who has left takes gets all of it. */
 static void leaving_slow_readers(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void on_all_soon(int world, rank_fn fn)
     }
 }
 
-/** Everybody leaves with a gather under way, whose result nobody waits for. */
+/** Every rank leaves with a gather under way, whose result no rank waits for. */
 static bool hasty_rank(struct coll_comm *comm, void *user)
 {
     static _Thread_local struct coll_span spans[WORLD];
@@ -187,7 +187,7 @@ static bool hasty_rank(struct coll_comm *comm, void *user)
     return true;
 }
 
-/** Who leaves reads no more: nobody waits for it. */
+/** A rank that leaves reads no more: no other waits for it. */
 static void leaving_at_once(void **state)
 {
     (void)state;

@@ -192,7 +192,7 @@ static bool mourning_rank(struct coll_comm *comm, void *user)
     const int me = coll_rank(comm);
     struct base_error error = {0};
     CHECK_OK(comm, coll_barrier(comm));
-    usleep(50000); // by then nobody has anything else to say
+    usleep(50000); // by then no rank has anything else to say
     atomic_store(&board->pids[me], getpid());
     if (me == 0)
         CHECK(base_fault_set("net.send:stop@1", NULL) == ZERO_OK);

@@ -615,7 +615,7 @@ static void who_updates_is_open_where_state_is_offloaded(void **state)
     user.device_transport = "host";
     user.tile_bytes = 65536;
     assert_true(resolved(&user).undecided);
-    // Whoever says how the device does it has to be able to have that.
+    // A job that says how the device does it has to be able to have that.
     user.stage = 1;
     user.gather = "shared";
     refused(&user, ZERO_E_INVALID, "tile_bytes is set, but nothing is moved in tiles");

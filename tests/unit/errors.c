@@ -290,7 +290,7 @@ static void evaluations_are_in_the_plan(void **state)
     zero_close(z);
 }
 
-/** A safetensors file with a type that nobody has heard of. */
+/** A safetensors file with a type that no version knows. */
 static void a_file_of_an_unknown_type(void **state)
 {
     (void)state;

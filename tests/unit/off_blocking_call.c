@@ -149,7 +149,7 @@ static void what_hangs_is_told(void **state)
     base_fault_set(NULL, NULL);
     wait_for_the_end();
     assert_int_equal(made, 1);
-    assert_int_equal(obeyed, first.number); // nobody wrote over it meanwhile
+    assert_int_equal(obeyed, first.number); // the thread has not written over it meanwhile
 }
 
 static void an_end_that_hangs_is_told(void **state)

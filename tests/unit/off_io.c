@@ -255,7 +255,7 @@ static void waiting_ends_in_time(void **state)
             assert_true(seconds_of_waiting(engine_state, 1000) < 100);
             pthread_join(thread, NULL);
         }
-        woken_engine->wake(engine_state); // nobody waits: the next one doesn't
+        woken_engine->wake(engine_state); // no caller waits: the next one doesn't
         assert_true(seconds_of_waiting(engine_state, 1000) < 100);
         assert_true(seconds_of_waiting(engine_state, 0.05) >= 0.05);
         woken_engine->destroy(engine_state);

@@ -462,7 +462,7 @@ static void a_file_cut_short_is_found(void **state)
     assert_true(strstr(failure.message, "the file ends before") ||
                 strstr(failure.message, "is not what was written there"));
     tiles_close(&tiles, false);
-    // Nor is it begun anew: that is for whoever has seen what became of the file.
+    // Nor is it begun anew: that is for a caller that has seen what became of the file.
     assert_int_equal(truncate(temporary_path(&temporary, "slots"), 100000), 0);
     const struct tiles_config config = {
         .path = temporary_path(&temporary, "slots"), .engine = &off_io_engine_uring, .buffers = 3};
@@ -475,7 +475,7 @@ static void a_file_cut_short_is_found(void **state)
     steps(2);
 }
 
-// Nobody would find the state again: a step says so, and the file that has it.
+// No job would find the state again: a step says so, and the file that has it.
 static void a_file_that_is_gone_is_told(void **state)
 {
     (void)state;
@@ -521,7 +521,7 @@ static void a_file_that_ends_is_made_anew(void **state)
     steps(2);
 }
 
-// Without a second place and a name: what was put is there, and nobody finds it.
+// Without a second place and a name: what was put is there, and no job finds it.
 static void in_place_leaves_nothing(void **state)
 {
     (void)state;

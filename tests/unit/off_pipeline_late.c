@@ -253,7 +253,7 @@ static size_t encode_behind_a_gate(void *coder, size_t tile, const void *content
     return 0;
 }
 
-// Whoever asks first never waits: the third of three tiles has to, until the first is written.
+// Who asks first never waits: the third of three tiles has to, until the first is written.
 static void a_tile_that_is_not_there_is_not_ready(void **state)
 {
     (void)state;

@@ -173,7 +173,7 @@ static void damage_is_found(void **state)
     off_tilefile_close(tilefile, true);
 }
 
-// Records at which nobody would come back are not lost.
+// Records at which no job would come back are not lost.
 static void what_does_not_count_is_no_reason(void **state)
 {
     (void)state;

@@ -516,7 +516,7 @@ static void the_plan_is_handed_over(void **state)
     assert_ptr_equal(reason + 1, text + length);
     zero_close(z);
 
-    // Nobody reads it: an error, not a plan that got lost.
+    // No process reads it: an error, not a plan that got lost.
     close(ends[0]);
     close(ends[1]);
     zero_ctx *refused = NULL;

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/** Binds a socket that does not listen, at every address: others get another port, and whoever sets
- * SO_REUSEADDR can listen at this one. To be closed when nobody needs it; -1: there is none. */
+/** Binds a socket that does not listen, at every address: others get another port, and who sets
+ * SO_REUSEADDR can listen at this one. The caller closes it; -1: there is none. */
 static inline int port_reserve(int *port)
 {
     struct sockaddr_in6 any = {.sin6_family = AF_INET6};

@@ -82,7 +82,7 @@ static void cores_are_whole_and_of_one_node(void **state)
     expect("core:8 pu:2", NULL, false, 3, "0-5 6-9 10-15");
     expect(two, NULL, false, 1, "0-15");
     expect(two, NULL, false, 2, "0-7 8-15");
-    expect(two, NULL, false, 3, "0-3 4-7 8-15"); // the third shares its node with nobody
+    expect(two, NULL, false, 3, "0-3 4-7 8-15"); // the third shares its node with no rank
     expect(two, NULL, false, 4, "0-3 4-7 8-11 12-15");
     expect(two, NULL, false, 8, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15");
     expect(four, NULL, false, 2, "0-3 4-7");

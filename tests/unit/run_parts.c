@@ -302,7 +302,7 @@ static void only_the_groups_own_number_is_killed(void **state)
     assert_int_equal(sysconf(_SC_CLK_TCK), 100);
     const uint64_t before = ticks_now();
     const pid_t pid = start_child("A=b"), other = start_child("A=b");
-    run_guardian_kill_group(pid, before); // whoever has the number has got it since
+    run_guardian_kill_group(pid, before); // the process with that number has got it since
     assert_true(is_running(pid));
     run_guardian_kill_group(other, before + 10000);
     assert_true(was_killed(other));

@@ -56,7 +56,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-// Memory of exactly so many bytes, for whoever looks after its ends.
+// Memory of exactly so many bytes, for sanitizers, which look after its ends.
 static unsigned char *copy_of(const void *bytes, size_t count)
 {
     unsigned char *copy = base_calloc(count ? count : 1, 1);
@@ -229,7 +229,7 @@ static void lengths_that_lie_are_found(void **state)
     base_free(in);
 }
 
-// Flipped bits, of which some make another tile and none does harm, and bytes of nobody.
+// Flipped bits, of which some make another tile and none does harm, and bytes of no encoder.
 static void anything_may_be_decoded(void **state)
 {
     (void)state;

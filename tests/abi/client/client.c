@@ -1,4 +1,4 @@
-// A program of somebody else's, built against the installed library: one rank, one step.
+// A user's program, built against the installed library: one rank, one step.
 #include <zero/collectives.h>
 #include <zero/random.h>
 #include <zero/zero.h>
