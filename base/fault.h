@@ -86,8 +86,7 @@ static inline bool base_fault_watched(void)
  */
 zero_result base_fault_set(const char *spec, struct base_error *error);
 
-/** How often a fault was injected or an action done since the faults were set. *Local*, any thread.
- */
+/** How often a fault was injected or an action done since they were set. *Local*, any thread. */
 uint64_t base_fault_fired(void);
 
 /**

@@ -76,8 +76,7 @@ void base_lock_holder(const char *path, char text[BASE_HOLDER_BYTES]);
 
 /* ------------------------------------------------------------------ names */
 
-/** Makes creations, renames and removals in a directory durable. ZERO_NOT_FOUND (error is set too).
- */
+/** Makes creations, renames and removals in a directory durable. ZERO_NOT_FOUND sets error, too. */
 zero_result base_fsync_directory(const char *path, struct base_error *error);
 
 /** base_fsync_directory() of the directory that contains `path`; ZERO_E_IO if it is missing. */
@@ -94,8 +93,7 @@ zero_result base_absolute_path(const char *path, char *out, size_t size, struct 
 zero_result base_rename(const char *from, const char *to, struct base_error *error);
 
 /** base_rename(), unless `to` is there: ZERO_E_INVALID. ZERO_E_UNSUPPORTED: this file system can't
- * tell.
- */
+ * tell. */
 zero_result base_rename_new(const char *from, const char *to, struct base_error *error);
 
 /** Exchanges two names at once. ZERO_NOT_FOUND like base_rename(); ZERO_E_UNSUPPORTED: this file

@@ -64,8 +64,7 @@ static void look_at_group(struct base_memory_limits *limits, const char *directo
     snprintf(limits->group, sizeof limits->group, "%s", directory);
 }
 
-/** From our group up to where its hierarchy is mounted: each one's limit holds for what is below.
- */
+/** From our group up to where its hierarchy is mounted: each limit holds for what is below. */
 static void look_at_groups(struct base_memory_limits *limits, const char *root, bool second)
 {
     assert(root && limits);

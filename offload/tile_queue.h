@@ -95,8 +95,7 @@ zero_result off_tile_queue_await(const struct off_tile_queue *queue, struct off_
 void off_tile_queue_stuck(const struct off_tile_queue *queue, const struct off_request *one,
                           const struct base_error *before, struct base_error *failure);
 
-/** Waits for what the kernel has and gives the requests up: the thread's that used it, if one did.
- */
+/** Waits for what the kernel has and gives the requests up: those of the thread that used it. */
 void off_tile_queue_end(struct off_tile_queue *queue);
 
 /** Frees the memory, after the end. */

@@ -217,8 +217,7 @@ static inline zero_save_info zero_save_info_default(void)
     return info;
 }
 
-/** Says how the newest save is getting on. *Local*, any thread. The caller sets info->struct_size.
- */
+/** Says how the newest save gets on. *Local*, any thread. The caller sets info->struct_size. */
 ZERO_API zero_result zero_save_poll(const zero_ctx *z, zero_save_info *info);
 
 /**

@@ -9,8 +9,7 @@
 
 #include <cuda.h>
 
-/** The functions of the driver that are called: as a field, and by their name in <device_cuda.h>.
- */
+/** The functions of the driver that are called: a field, and their name in <device_cuda.h>. */
 #define BASE_CUDA_FUNCTIONS(X)                                                                     \
     X(init, cuInit)                                                                                \
     X(error_name, cuGetErrorName)                                                                  \

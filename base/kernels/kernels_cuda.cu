@@ -47,8 +47,7 @@ INLINE unsigned store_field(const struct eng_device_run *run, unsigned dtype, co
     return store_rounded(dtype, keys[run->key + (unsigned)key], run->first, to, i, n, x);
 }
 
-/** Rare: the lowest of an array's elements that are not finite; `which` array it is stands above.
- */
+/** Rare: the lowest element of an array that is not finite; `which` array it is stands above. */
 static __device__ __noinline__ void report(uint64_t *lowest, uint64_t which, uint64_t element)
 {
     atomicMin((unsigned long long *)lowest,

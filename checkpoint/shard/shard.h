@@ -151,8 +151,7 @@ struct ckpt_block_place {
 /** What block number `block` is. */
 struct ckpt_block_place ckpt_shard_place(const struct ckpt_shard *shard, size_t block);
 
-/** The number of the first block of run `run`: block i of it in field f is that + i * fields + f.
- */
+/** Number of the first block of run `run`: block i of it in field f is that + i * fields + f. */
 size_t ckpt_shard_run_blocks(const struct ckpt_shard *shard, size_t run);
 
 /** The number of the first block of a blob of the manifest's, which the shard has. */

@@ -350,6 +350,7 @@ static void add_exchange_parts(zero_ctx *z)
 static zero_result commit(zero_ctx *z)
 {
     struct base_error error = {0};
+    assert(!z->call.committed && z->stepping.exchange.part_count == 0);
     add_observers(z);
     add_exchange_parts(z);
     zero_result r = decide(z);

@@ -110,6 +110,7 @@ static zero_result hash_slice(const zero_ctx *z, const struct eng_slice *slice, 
                               struct base_error *error)
 {
     const struct sample sample = sample_of(z, slice);
+    assert(sample.count > 0 && sample.count <= slice->granules);
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < sample.count; i++)
         r = hash_granule(z, slice, granule_at(&sample, i), hash, error);

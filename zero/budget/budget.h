@@ -44,8 +44,7 @@ int eng_fit_last_stage(const zero_ctx *z);
 
 /* ---- gpu_fit.c */
 
-/** Fills z->plan.gpu_fit by what this process finds of the GPU of one rank alone, if there is one.
- */
+/** Fills z->plan.gpu_fit by what this process finds of one rank's GPU, if there is one. */
 void eng_gpu_fit_look(zero_ctx *z);
 /** Fills it by what all ranks have found, which they tell each other. Collective. In `error`:
  * ZERO_E_NOMEM, this rank's GPU has too little for those that share it; ZERO_E_DEVICE. Failures of

@@ -229,8 +229,7 @@ int64_t eng_config_updater(const struct eng_config *config);
 int64_t eng_config_offload(const struct eng_config *config);
 /** How ranks of a host come by gathered parameters, in a word. */
 const char *eng_config_gather(const struct eng_config *config);
-/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks.
- */
+/** Whether something of a fused step may be updated before zero_step(), on all ranks alike. */
 bool eng_config_updates_early(const struct eng_config *config);
 /** verify_micro: words of the hash of a gradient. */
 size_t eng_config_hash_words(const struct eng_config *config);
@@ -257,8 +256,7 @@ bool eng_config_entry(const struct eng_config *config, int index, struct eng_con
  */
 size_t eng_config_text(const struct eng_config *config, char *text, size_t size);
 
-/** How many steps in a row may be skipped: 0 with the policy `error`, UINT64_MAX without a limit.
- */
+/** Steps in a row that may be skipped: 0 with the policy `error`, UINT64_MAX without a limit. */
 uint64_t eng_skip_limit(const struct eng_config *config);
 
 #endif

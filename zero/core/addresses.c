@@ -32,6 +32,7 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
         return z->memory.params_view + place->home + offset;
     if (slot < 0)
         return NULL;
+    assert(slot < z->placement.gather.slot_count);
     return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
 }
 

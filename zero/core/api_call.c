@@ -52,6 +52,7 @@ static bool is_fatal(zero_result result)
 static zero_result tell_all(zero_ctx *z, zero_result result)
 {
     struct base_error first = {0};
+    assert(is_fatal(result));
     coll_abort(z->comm, result, z->error.message);
     const zero_result agreed = coll_state(z->comm, &first);
     if (!agreed || agreed == result)

@@ -49,6 +49,7 @@ zero_result eng_exchange_make(const zero_ctx *z, struct eng_exchange_room *room,
 
 void eng_exchange_take(zero_ctx *z, const struct eng_exchange_room *room)
 {
+    assert(room->mine && room->all);
     eng_exchange_drop(&z->stepping.exchange.room);
     z->stepping.exchange.room = *room;
 }

@@ -57,9 +57,8 @@ enum eng_update_kind {
     ENG_UPDATE_QUEUED,  /**< the update is queued behind the decision, which may leave it out */
 };
 
-/** The functions by which executors tell what they learn of steps: zero/step sets z->stepping.hooks
- * in zero_open().
- */
+/** Functions by which executors tell what they learn of steps. zero/step sets z->stepping.hooks in
+ * zero_open(). */
 struct eng_step_hooks {
     /** A step is decided: keeps its result, and applies the policy for steps that are not finite.
      * Collective if the decision has metrics. A failure is fatal. */
@@ -116,8 +115,7 @@ struct eng_exec {
     zero_result (*settle_slot)(zero_ctx *z, int slot);
     /** Where the program reads a slice of a gathered unit. */
     const void *(*param)(const zero_ctx *z, const struct eng_slice *slice);
-    /** Memory that a program may read in place of a slice after a fatal error; NULL: there is none.
-     */
+    /** Memory that a program may read for a slice after a fatal error; NULL: there is none. */
     const void *(*dummy_param)(zero_ctx *z, const struct eng_slice *slice);
 
     /* ---- gradients */

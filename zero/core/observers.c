@@ -7,6 +7,7 @@
 void eng_observer_add(zero_ctx *z, const struct eng_observer *observer)
 {
     assert(z->debug.observer_count < ENG_MAX_OBSERVERS);
+    assert(!z->units); // the observers' tables come with the others
     z->debug.observers[z->debug.observer_count++] = observer;
 }
 

@@ -38,8 +38,7 @@ struct eng_observer {
     zero_result (*unit[ENG_UNIT_EVENTS])(zero_ctx *z, zero_unit unit);
     /** New values of tensors that are always readable may have arrived. */
     zero_result (*published)(zero_ctx *z);
-    /** The program opens a unit's gradient in memory of the host; raw: it overwrites what it finds.
-     */
+    /** The program opens a unit's gradient in memory of the host; raw: to overwrite all of it. */
     zero_result (*grad_opened)(zero_ctx *z, zero_unit unit, bool raw);
     /** All gradients of a step were handed over, and the step is not decided yet. Collective,
      * ordered. */

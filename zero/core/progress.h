@@ -23,8 +23,7 @@ size_t eng_evaluation_bytes(const zero_ctx *z);
 /** Where the values of an evaluation's metrics are kept: [metric][local micro-batch]. */
 double *eng_evaluation_metrics(const zero_ctx *z);
 
-/** Ranks whose micro-batch of local round `round` counts: all but in a last round that is not full.
- */
+/** Ranks whose micro-batch of local round `round` counts: fewer in a last round that isn't full. */
 int eng_contributors(const zero_ctx *z, int round);
 
 /** Whether the micro-batch under way repeats another rank's (verify_micro): its gradients are

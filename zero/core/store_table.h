@@ -30,8 +30,7 @@ struct eng_tiles;
 
 /* ------------------------------------------------------------------ what a store needs */
 
-/** What an update takes, and state, parameters and sums in files: all zero but the first without.
- */
+/** What an update takes, and state, parameters and sums in files; without files the first alone. */
 struct eng_tier_needs {
     size_t segments;          /**< bytes of the tables of updates */
     size_t tiles, tile_bytes; /**< of state, and bytes of the largest */
@@ -161,8 +160,7 @@ struct eng_sum_ops {
     /** A unit's gradient is opened: what there is of its sums is on its way to memory from here on,
      * if there is room for it. */
     zero_result (*expect)(zero_ctx *z, zero_unit unit);
-    /** Its reductions are about to start: eng_own_sums() and eng_own_blocks() are what they add to.
-     */
+    /** Its reductions are about to start, which add to eng_own_sums() and eng_own_blocks(). */
     zero_result (*begin)(zero_ctx *z, zero_unit unit);
     /** Has sums written whose reductions are complete. Never waits. */
     void (*progress)(zero_ctx *z);

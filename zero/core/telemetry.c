@@ -141,6 +141,7 @@ void eng_watch_step(zero_ctx *z, uint64_t begin_ns)
     if (!z->job.watch.area)
         return;
     const uint64_t now_ns = base_clock_ns();
+    assert(now_ns >= z->job.watch.ended_ns);
     if (z->job.watch.traced)
         record_stretch(z, CONTROL_STEP, -1, begin_ns, now_ns);
     write_status(z, now_ns);

@@ -117,6 +117,7 @@ static zero_result make(zero_ctx *z, struct eng_windows *windows, bool gradients
                          z->layout.unit_count);
     windows->gradients = gradients;
     windows->bytes = lay_windows(z, gradients, windows->offsets);
+    assert(!windows->base);
     void *base =
         mmap(NULL, windows->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)

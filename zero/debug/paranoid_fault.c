@@ -22,8 +22,7 @@ static const zero_ctx *_Atomic watched[MOST];
 static int count; /**< of them; under the lock, as what follows */
 static struct sigaction before;
 
-/** What is known of a fault: the window it is in, or the error after which the program has gone on.
- */
+/** What is known of a fault: its window, or the error after which the program has gone on. */
 static bool explain(const zero_ctx *z, const void *address, char *line, size_t size)
 {
     if (z->config.log.level < ZERO_LOG_ERROR)

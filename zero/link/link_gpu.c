@@ -20,6 +20,7 @@ static zero_result gpu_open_peers(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
+    assert(!state->peers);
     for (int i = 0; i < 2; i++)
         if (d->ops->event_create(&state->summed[i], error))
             return error->result;

@@ -45,8 +45,7 @@ static inline struct eng_range eng_state_range(const struct eng_placement *place
     return eng_range_in(slice, place->state_first, place->state_granules);
 }
 
-/** How ranges are cut into those of an update. Each has one owner, whose sums of it lie together.
- */
+/** How ranges are cut into those of an update: each has one owner, whose sums lie together. */
 struct eng_range_cut {
     const struct eng_layout *layout;
     const struct eng_tiles *tiles; /**< no range lies in two of them; NULL: there are none */

@@ -46,6 +46,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
 {
     const zero_optimizer_desc *own = choice->own;
     struct eng_fp_state its;
+    assert(own->moments <= ENG_MAX_MOMENTS);
     for (size_t i = 0; i < run->count; i += ENG_GRANULE) {
         const size_t left = run->count - i, count = left < ENG_GRANULE ? left : ENG_GRANULE;
         zero_optimizer_run part = {

@@ -89,6 +89,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
         return r;
     if (u->holds++ == 0)
         z->gathers.held_units++;
+    assert(z->gathers.held_units <= (int)z->layout.unit_count);
     r = eng_trace_gathered(z, unit);
     if (!r)
         r = eng_prefetch(z);
@@ -100,6 +101,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
 static zero_result release(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
+    assert(u->holds >= 0);
     if (u->holds == 0)
         return eng_fail(z, ZERO_E_STATE, "release of unit %d (%s), which is not gathered", unit,
                         u->name);

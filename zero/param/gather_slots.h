@@ -15,8 +15,7 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
 /** Starts the gather of a unit's sharded sections into a slot: where they are staged, what this
  * rank has of them comes from a file first. */
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
-/** Waits for what comes from a file, if that is so, and starts the all-gather. Collective, ordered.
- */
+/** Waits for what comes from a file, and starts the all-gather. Collective, ordered. */
 zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot);
 /** Completes what is under way into a slot; one whose all-gather was not started is empty then. */
 zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
@@ -25,8 +24,7 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot);
 zero_result eng_slots_keep(zero_ctx *z);
 /** It has ended: what was left in them is as if it had been read. */
 void eng_slots_kept(zero_ctx *z);
-/** Completes everything under way into slots: from here on they read no peer's memory, and no file.
- */
+/** Completes what is under way into slots: from here on they read no peer's memory, and no file. */
 zero_result eng_slots_settle(zero_ctx *z);
 
 /** A micro-batch begins: what the last one of its kind recorded is replayed from now on. */

@@ -162,6 +162,7 @@ static zero_result match_group(const struct comparison *c, size_t g, struct eng_
 {
     const struct eng_group *mine = &c->z->model.groups[g];
     const size_t found = match->group[g];
+    assert(found == SIZE_MAX || found < c->manifest->group_count);
     if (found == SIZE_MAX && !c->options->partial)
         return zero_fail(c->error, ZERO_E_INVALID,
                          "%s has no group %s%s (option partial: leave it)", c->path, mine->name,
@@ -278,6 +279,7 @@ static zero_result match_tensor(const struct comparison *c, size_t p, struct eng
     char out[WHY_BYTES];
     const char *why = why_not(c, p, found, out);
     match->tensor[p] = why ? SIZE_MAX : found;
+    assert(why || found < c->manifest->tensor_count);
     match->missing += why != NULL;
     if (why && !c->options->partial)
         return zero_fail(c->error, ZERO_E_INVALID, "%s: tensor %s %s (option partial: leave it)",

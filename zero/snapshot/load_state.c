@@ -285,6 +285,7 @@ zero_result eng_load_conclude(zero_ctx *z, const struct eng_load *job, zero_resu
 void eng_load_report(zero_ctx *z, const struct eng_load *job, uint64_t began_ns,
                      zero_load_result *result)
 {
+    assert(job->recovered != (job->loader != NULL));
     zero_load_result full = {
         .saved_world = z->config.world,
         .step = z->step,

@@ -109,6 +109,7 @@ static zero_result load_newest(zero_ctx *z, struct eng_load *job, struct candida
 static zero_result prefer_point(zero_ctx *z, const struct candidates *candidates,
                                 struct eng_load *job, bool *preferred)
 {
+    assert(z->config.rank == 0 || candidates->count == 0);
     struct {
         uint64_t preferred, has_run;
         struct ckpt_run_id run;
@@ -149,6 +150,7 @@ static zero_result recover_patiently(zero_ctx *z, struct eng_load *job)
 /** Comes back at the recovery point; *done: it did, or nothing else is to be tried. */
 static zero_result recover(zero_ctx *z, struct eng_load *job, bool *done)
 {
+    assert(!job->recovered);
     zero_result r = recover_patiently(z, job);
     *done = !is_damage(z, job, r);
     if (!r)

@@ -89,6 +89,7 @@ void eng_runs_loaded(zero_ctx *z, const struct ckpt_run_id *run, bool resumed,
     if (directory && z->config.rank == 0)
         loaded->from = folder_of(directory);
     loaded->step = step;
+    assert(z->saving.runs.count >= 1);
     z->saving.runs.loads++;
 }
 

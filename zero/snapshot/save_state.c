@@ -169,6 +169,7 @@ static zero_result start(zero_ctx *z, const uint8_t id[16], struct base_error *e
             blobs[count++] = (struct ckpt_blob_source){
                 .number = (uint32_t)i, .bytes = blob->memory, .size = (size_t)blob->bytes};
     }
+    assert(count <= ENG_MAX_BLOBS);
     struct ckpt_target target = {
         .id = {.step = z->step,
                .rank = (uint32_t)z->config.rank,
@@ -250,6 +251,7 @@ static zero_result begin(zero_ctx *z, const char *directory, const struct plan *
 static zero_result begin_writing(zero_ctx *z, const char *directory, const struct plan *plan)
 {
     struct base_error error = {0};
+    assert(!eng_save_under_way(z));
     uint8_t id[16] = {0};
     zero_result r = begin(z, directory, plan, id);
     if (!r) {

@@ -9,8 +9,7 @@
 
 zero_result eng_memory_allocate(zero_ctx *z);
 void eng_memory_free(zero_ctx *z);
-/** Bytes of the tables beside tensors that a rank with this placement has; needs the layout only.
- */
+/** Bytes of a rank's tables beside tensors with this placement; needs the layout only. */
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
                          const struct eng_tier_needs *needs);
 /** Whether peers map what a row of the plan is for. */

@@ -237,6 +237,7 @@ static zero_result visit_all(zero_ctx *z, const struct eng_part *whole,
 {
     struct buffer *buffers = z->memory.bounce->buffers;
     const size_t end = whole->first + whole->count;
+    assert(whole->count > 0 && end <= whole->slice->numel);
     struct eng_part part = cut(whole->slice, whole->first, end);
     zero_result r = fill(z, &buffers[0], &part, visitor->access, error);
     for (int turn = 0; !r && part.count > 0; turn = 1 - turn) {

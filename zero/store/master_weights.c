@@ -23,6 +23,7 @@ static zero_result read_through(zero_ctx *z, const struct source *from, const st
                                 bool write, struct base_error *error)
 {
     const struct eng_slice *slice = part->slice;
+    assert(part->first + part->count <= slice->numel);
     float tile[TILE];
     size_t count;
     for (size_t at = part->first, end = at + part->count; at < end; at += count) {
@@ -222,6 +223,7 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
 zero_result eng_values_install(zero_ctx *z, enum eng_access access)
 {
     struct base_error error = {0};
+    assert(z->micro.index < 0);
     zero_result r = z->link->fetch_sums(z);
     if (r)
         return r;

@@ -16,9 +16,7 @@ typedef zero_result (*eng_source_fn)(const zero_ctx *z, void *user, const struct
 zero_result eng_values_fit(const zero_ctx *z, zero_dtype dtype, const struct eng_slice *slice,
                            uint64_t first, uint64_t count, const float *values, const char *what,
                            struct base_error *error);
-/** Whether sums are scratch between steps, where values may wait: neither in a file nor on a
- * device.
- */
+/** Whether sums are scratch between steps, where values may wait: in no file, on no device. */
 bool eng_sums_are_scratch(const zero_ctx *z);
 /** Reads this rank's runs from the source into its sums, once eng_sums_reclaim() has returned;
  * where sums are no scratch the source is only tried. Changes no weight. */

@@ -17,6 +17,7 @@
 /** A record's number: its generation, and whether it is a job's beginning. */
 static uint64_t number_of(uint64_t generation, bool beginning)
 {
+    assert(generation <= UINT64_MAX >> 1);
     return generation << 1 | beginning;
 }
 
@@ -140,6 +141,7 @@ static zero_result go_back(zero_ctx *z, struct base_error *error)
                                                &recovery->payload_bytes, error);
     if (r)
         return r;
+    assert(recovery->payload_bytes <= tier->payload_room);
     tier->generation = recovery->generation;
     recovery->step = z->saving.record->step(recovery->payload);
     return ZERO_OK;

@@ -264,6 +264,7 @@ static zero_result wait_moves(zero_ctx *z, struct eng_sum_slot *slot)
  * rank. */
 static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
 {
+    assert(slot->unit >= 0);
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
         const zero_result r =

@@ -166,8 +166,7 @@ zero_result eng_tier_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct
 zero_result eng_tier_open(zero_ctx *z);
 void eng_tier_close(zero_ctx *z);
 void eng_tier_count(const zero_ctx *z, zero_statistics *stats);
-/** How long the newest update took each rank, from which follows whether tiles are written encoded.
- */
+/** How long the newest update took each rank, which decides whether tiles are written encoded. */
 extern const struct eng_exchange_part eng_tier_part;
 /* ---- nvme_pass.c */
 zero_result eng_tier_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,

@@ -195,8 +195,11 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
     tier->memory[tile.number] = tile.memory;
     tier->updated++;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = run.first; i < run.first + run.count; i++)
-        tier->left[tier->tiles.pieces[i].section]--;
+    for (size_t i = run.first; i < run.first + run.count; i++) {
+        size_t *left = &tier->left[tier->tiles.pieces[i].section];
+        assert(*left > 0);
+        --*left;
+    }
     return eng_device_tiles_pass(z, tile.number, tile.memory, error);
 }
 
