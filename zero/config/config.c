@@ -4,6 +4,7 @@
 #include "zero/config/config_key.h"
 #include "zero/model/versioned.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -373,12 +374,16 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 
 enum eng_source eng_config_source(const struct eng_config *config, const char *key)
 {
-    return config->sources[eng_key_find(key, strlen(key))];
+    const int index = eng_key_find(key, strlen(key));
+    assert(index >= 0);
+    return config->sources[index];
 }
 
 void eng_config_set_source(struct eng_config *config, const char *key, enum eng_source source)
 {
-    config->sources[eng_key_find(key, strlen(key))] = source;
+    const int index = eng_key_find(key, strlen(key));
+    assert(index >= 0);
+    config->sources[index] = source;
 }
 
 bool eng_config_given(const struct eng_config *config, const char *key)
