@@ -7,6 +7,8 @@
 #include "zero/exec/device_parts.h"
 #include "zero/model/ranges.h"
 
+#include <assert.h>
+
 enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
 
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement)
@@ -67,6 +69,7 @@ static zero_result make_state(const zero_ctx *z, struct base_error *error)
         for (int f = 0; f < eng_state_fields(z, slice->param); f++)
             end = cut_field(z, end, slice, f);
     }
+    assert(end == table + count);
     return device_upload(z, DEVICE_HASHED, table, count * sizeof *table, error);
 }
 
@@ -115,6 +118,7 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
         }
         first[u + 1] = (size_t)(end - table);
     }
+    assert(end == table + count);
     return device_upload(z, DEVICE_GRADIENTS, table, count * sizeof *table, error);
 }
 

@@ -6,6 +6,7 @@
 #include "zero/exec/device_parts.h"
 #include "zero/exec/executors.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 
 static size_t metric_place(const zero_ctx *z, int metric, int micro)
 {
+    assert(metric >= 0 && metric < ENG_MAX_METRICS && micro >= 0 && micro < eng_micro_count(z));
     return (size_t)metric * (size_t)eng_micro_count(z) + (size_t)micro;
 }
 
@@ -76,6 +78,7 @@ static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
             .slice = (uint64_t)slice->index,
             .element = element - slice->granule * ENG_GRANULE,
         };
+        assert(bad.element < slice->numel);
         eng_bad_min(&first, &bad);
     }
     return first;
@@ -87,6 +90,7 @@ static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
     if (wrong == UINT64_MAX)
         return (struct eng_wrong){.param = UINT64_MAX};
     const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
+    assert(number < z->layout.slice_count);
     const struct eng_slice *slice = eng_slice_numbered(&z->layout, number);
     return (struct eng_wrong){
         .param = (uint64_t)slice->param,
@@ -112,6 +116,7 @@ static zero_result take_in(zero_ctx *z, uint64_t number)
         .lr = step->lr,
         .metrics = &metrics->names,
     };
+    assert(z->device->state->open > 0);
     z->device->state->open--;
     enter_metrics(z, metrics);
     const zero_result r = z->stepping.hooks->decided(z, &decision);
@@ -124,6 +129,7 @@ zero_result device_take_in(zero_ctx *z, int open)
 {
     const struct device_state *state = z->device->state;
     struct base_error error = {0};
+    assert(state->open >= 0 && state->open <= DEVICE_OPEN_STEPS);
     zero_result r = ZERO_OK;
     // With several ranks all of them take a step in at the same place.
     while (!r && state->open > (state->peers ? open : 0)) {
@@ -150,6 +156,7 @@ zero_result device_prove(zero_ctx *z)
         return ZERO_OK;
     if (device_copy(z, wrong, device_piece(z->device, DEVICE_WRONG), sizeof *wrong, &error))
         return device_failed(z, &error, "looking at an update");
+    assert(state->open == 0);
     state->unproved = false;
     return z->stepping.hooks->proved(z, first_wrong(z, *wrong), state->newest);
 }
@@ -160,6 +167,7 @@ zero_result device_learn(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     const size_t count = z->layout.section_count;
+    assert(d->state->open == 0);
     struct eng_device_ballot ballot;
     struct base_error error = {0};
     uint64_t *bad = device_blamed(z, z->step + 1); // no verdict is under way

@@ -12,6 +12,8 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_tiles.h"
 
+#include <assert.h>
+
 /** Copies a piece's fields to their buffer, or back. `memory` has the tile, if it is one of a file:
  * that has a copy of a field that stays here, too. */
 static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
@@ -62,6 +64,7 @@ static zero_result update_tile(const zero_ctx *z, struct eng_piece_run run,
 {
     const struct device_tiles *tiles = z->device->state->tiles;
     const size_t end = run.first + run.count;
+    assert(end < tiles->noted);
     zero_result r = ZERO_OK;
     for (size_t i = run.first, last; !r && i < end; i = last + 1) {
         for (last = i; last < end && passes(z, &tiles->cut.pieces[last]);)
@@ -164,6 +167,7 @@ zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_
     struct device_tiles *tiles = z->device->state->tiles;
     const struct eng_piece_run run = tiles->cut.of_section[section];
     const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
+    assert(end <= tiles->cut.training);
     zero_result r = ZERO_OK;
     for (; !r && tiles->next < end; tiles->next++)
         r = pass(z, tiles->next, NULL, error);
@@ -176,6 +180,7 @@ zero_result eng_device_tiles_pin(const zero_ctx *z, const struct off_pages *page
                                  struct base_error *error)
 {
     struct device_tiles *tiles = z->device->state->tiles;
+    assert(!tiles->pinned);
     const zero_result r = z->device->ops->pin(pages->memory, pages->bytes, error);
     if (!r)
         tiles->pinned = pages->memory;

@@ -8,6 +8,8 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
+
 /* ------------------------------------------------------------------ life */
 
 /** NULL: the error says so. */
@@ -31,6 +33,7 @@ zero_result eng_device_open(zero_ctx *z, struct base_error *error)
     struct eng_device *d = base_calloc(1, sizeof *d);
     if (!d)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for a device");
+    assert(!z->device);
     z->device = d;
     d->ops = ops;
     d->number = config->device_number;
@@ -129,6 +132,7 @@ static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct b
         d->sections[s] = d->params_bytes;
         d->params_bytes += device_section_bytes(&z->layout.sections[s]);
     }
+    assert(d->params_bytes == eng_device_params(&z->layout));
     return ZERO_OK;
 }
 
@@ -222,6 +226,7 @@ zero_result device_enter(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
+    assert(!d->entered);
     d->stream = d->own;
     d->entered = !d->ops->enter(d->number, &error);
     return d->entered ? ZERO_OK : eng_fail_from(z, &error);
@@ -273,6 +278,7 @@ zero_result device_value(zero_ctx *z, float *to, const float *from)
 zero_result device_metric_fetch(zero_ctx *z, int metric, const float *value)
 {
     struct eng_device *d = z->device;
+    assert(d->value_count < ENG_MAX_METRICS);
     d->metrics[d->value_count] = metric;
     return device_value(z, &d->values[d->value_count++], value);
 }

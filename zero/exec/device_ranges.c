@@ -6,6 +6,8 @@
 #include "zero/exec/device_tiles.h"
 
 
+#include <assert.h>
+
 /** The sum of an element of a section, or the only contribution to it. */
 static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
 {
@@ -35,6 +37,7 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *r
     const bool master = z->placement.sections[s].master;
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
+    assert(owned == range->count);
     struct eng_device_run run = {
         .gradient = gradient_of(z, owner, s, first),
         .weight = device_field(z, 0, s, first),
@@ -76,6 +79,7 @@ static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
     while (section <= z->layout.section_count)
         section_runs[section++] = made;
     device_tiles_noted(z, made);
+    assert(made <= device_runs_count(&z->layout, &z->placement, device_cut(z)));
     return made;
 }
 
@@ -118,5 +122,6 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
     };
     if (count == 0)
         return ZERO_OK;
+    assert(first + count <= d->state->run_count);
     return d->kernels->update(d->kernel_state, &work, d->own, error);
 }

@@ -7,6 +7,8 @@
 #include "zero/exec/device_parts.h"
 #include "zero/exec/local_accumulation.h"
 
+#include <assert.h>
+
 /* ------------------------------------------------------------------ gaps */
 
 /** Whether something lies behind a slice of a gradient and is in its sums; nothing does of what was
@@ -53,6 +55,7 @@ zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
                 *end++ = gap_of(z, &z->layout.slices[i]);
         first[u + 1] = (size_t)(end - table);
     }
+    assert(end == table + count);
     return device_upload(z, DEVICE_GAPS, table, count * sizeof *table, error);
 }
 
@@ -153,6 +156,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     const bool local = z->config.local; // one rank has the sum of all
     const int count = local ? 1 : eng_contributors(z, z->micro.index);
     const bool last = z->micro.index == z->micro.count - 1;
+    assert(count >= 1 && count <= z->config.world);
     double *squares = device_piece(d, DEVICE_SQUARES);
     uint64_t *bad = device_piece(d, DEVICE_BAD);
     const struct eng_device_sum sum = {
@@ -189,6 +193,7 @@ zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_erro
 {
     const struct eng_device *d = z->device;
     const struct eng_unit *u = &z->units[unit];
+    assert(u->sum_slot >= 0 && u->grad_slot >= 0);
     if (!eng_local_spare(z, unit))
         return ZERO_OK;
     zero_result r = d->ops->event_wait(d->taken[u->sum_slot], d->stream, error);

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { ALIGNMENT = 256 };
@@ -222,6 +223,7 @@ static zero_result make_memory(zero_ctx *z, struct base_error *error)
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
 {
     const size_t bytes = z->layout.section_count * sizeof(uint64_t);
+    assert(z->device->state->open == 0);
     uint64_t *none = device_blamed(z, z->step + 1);
     memset(none, 0xff, bytes);
     return device_copy(z, device_piece(z->device, DEVICE_BAD), none, bytes, error);
@@ -259,6 +261,7 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
     }
     for (int i = 0; i < DEVICE_STEPS; i++, memory += aligned(DEVICE_OPEN_STEPS * update_bytes(z)))
         state->prepared[i] = memory;
+    assert(r || memory == state->pinned + bytes);
     return r;
 }
 

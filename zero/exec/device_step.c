@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* ------------------------------------------------------------------ what is queued */
@@ -38,6 +39,7 @@ static zero_result prepare(const zero_ctx *z, struct base_error *error)
     struct device_state *state = d->state;
     const bool skips = z->config.nonfinite == ZERO_NONFINITE_SKIP;
     const size_t open = (size_t)state->open, updates = skips ? open + 1 : 1;
+    assert(updates <= DEVICE_OPEN_STEPS);
     const size_t groups = z->model.group_count, key_count = state->key_count;
     unsigned char *prepared = state->prepared[(z->step + 1) % DEVICE_STEPS];
     struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)prepared;
@@ -221,6 +223,7 @@ zero_result device_fuse(zero_ctx *z)
     struct base_error error = {0};
     if (!eng_fused_possible(z))
         return ZERO_OK;
+    assert(!z->device->state->fused);
     zero_result r = prepare(z, &error);
     if (!r)
         r = judge(z, &z->stepping.fused, true, &error);
@@ -236,6 +239,7 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     zero_result r = device_take_in(z, DEVICE_OPEN_STEPS - 1);
     if (r)
         return r;
+    assert(state->open < DEVICE_OPEN_STEPS);
     state->began_ns = base_clock_ns();
     step->fused = state->fused;
     state->fused = false;
@@ -257,6 +261,7 @@ zero_result device_decide(zero_ctx *z, const zero_step_args *args, struct eng_de
     step->max_norm = decision->max_norm;
     step->lr = decision->lr;
     device_metrics_of(z, decision->step)->names = z->micro.metrics;
+    assert(state->open == 0 || decision->step == state->newest + 1);
     state->newest = decision->step;
     state->open++;
     return ZERO_OK;

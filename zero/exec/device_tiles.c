@@ -8,6 +8,8 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
+
 enum { ALIGNMENT = 4096 };
 
 /* ------------------------------------------------------------------ sizes */
@@ -93,6 +95,7 @@ void *device_field_home(const zero_ctx *z, int field, size_t section, size_t ele
 
 static unsigned char *buffer_of(const struct device_tiles *tiles, size_t tile)
 {
+    assert(tile < tiles->cut.training);
     return tiles->memory + tile % tiles->used * tiles->spacing;
 }
 
@@ -111,6 +114,7 @@ void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t
     if (!tiles)
         return;
     const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
+    assert(piece->tile < tiles->cut.training);
     tiles->noted = run == 0 ? 0 : tiles->noted;
     while (tiles->noted <= (size_t)(piece - tiles->cut.pieces))
         tiles->first_run[tiles->noted++] = run;

@@ -3,6 +3,8 @@
 #include "zero/exec/executors.h"
 #include "zero/exec/gpu.h"
 
+#include <assert.h>
+
 zero_result eng_exec_open(zero_ctx *z, struct base_error *error)
 {
     const zero_result r = eng_device_open(z, error);
@@ -16,6 +18,7 @@ void eng_exec_choose(zero_ctx *z)
     z->exec = !z->device           ? &eng_exec_host
               : z->config.resident ? &eng_exec_cuda
                                    : &eng_exec_cuda_host;
+    assert(z->exec->size == sizeof *z->exec);
 }
 
 zero_result eng_exec_check(const struct eng_config *config, const struct eng_model *model,

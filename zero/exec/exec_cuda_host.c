@@ -11,6 +11,8 @@
 #include "zero/exec/executors.h"
 #include "zero/exec/local_accumulation.h"
 
+#include <assert.h>
+
 /* ------------------------------------------------------------------ working copies */
 
 /** Copies a section's working copy to the device, in a stream, if that has another version. Its
@@ -25,6 +27,7 @@ static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *s
     const unsigned char *from = z->memory.params + place->home;
     if (z->io[s].lent >= version) // of a fused step the next one is there early
         return ZERO_OK;
+    assert(slot >= 0 || place->residence != ENG_SHARDED);
     if (place->residence == ENG_SHARDED)
         from = z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset;
     // What the program has queued with the values before, by whatever stream, and older copies.
@@ -211,6 +214,7 @@ static zero_result keep_gradient(zero_ctx *z, zero_unit unit)
 static zero_result await_before(zero_ctx *z, zero_unit next, zero_unit *ready)
 {
     *ready = z->device->waiting;
+    assert(next < 0 || next != *ready);
     z->device->waiting = next;
     if (*ready < 0)
         return ZERO_OK;

@@ -9,6 +9,7 @@
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/local_accumulation.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ static zero_result host_grad_open(zero_ctx *z, zero_unit unit,
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     unsigned char *buffer = z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset;
+    assert(z->gradients.slots[z->units[unit].grad_slot].open);
     for (size_t i = u->first_slice; !opening->keeps && i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         if (z->layout.sections[slice->section].frozen)

@@ -5,6 +5,7 @@
 
 #include "zero/core/progress.h"
 
+#include <assert.h>
 #include <math.h>
 
 double eng_norm_most(const zero_ctx *z)
@@ -23,6 +24,7 @@ double eng_norm_most(const zero_ctx *z)
 
 void eng_exec_prepare(zero_ctx *z, uint64_t number, double gradient_scale)
 {
+    assert(number > 0);
     z->update.prepared = number;
     for (size_t g = 0; g < z->model.group_count; g++) {
         const struct eng_group *group = &z->model.groups[g];

@@ -6,6 +6,8 @@
 
 #include "zero/core/exec_table.h"
 
+#include <assert.h>
+
 extern const struct eng_exec eng_exec_host, eng_exec_cuda_host, eng_exec_cuda;
 
 /** Finds the device that the configuration names, and chooses the executor. ZERO_E_UNSUPPORTED: it
@@ -70,6 +72,7 @@ zero_result eng_host_step_end(zero_ctx *z);
 static inline void eng_grad_slot_free(zero_ctx *z, zero_unit unit)
 {
     struct eng_grad_slot *slot = &z->gradients.slots[z->units[unit].grad_slot];
+    assert(slot->open);
     slot->open = false;
     slot->handed = z->units[unit].handed = ++z->gradients.handed;
 }

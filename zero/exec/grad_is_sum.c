@@ -3,6 +3,7 @@
 
 #include "base/kernels/sum.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum {
@@ -54,6 +55,7 @@ static void measure(zero_ctx *z, const struct eng_contributions *from, size_t co
                     double *squares)
 {
     const size_t most = (size_t)TASK_GRANULES * ENG_GRANULE, tasks = (count + most - 1) / most;
+    assert(tasks <= TASKS && count % ENG_GRANULE == 0);
     struct measure all = {z->cpu.kernels, *from, count, tasks, squares};
     base_pool_run(tasks > ALONE ? z->cpu.pool : NULL, tasks, measure_task, &all);
 }

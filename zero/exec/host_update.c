@@ -8,6 +8,8 @@
 #include "zero/model/ranges.h"
 
 #include "base/kernels/sum.h"
+
+#include <assert.h>
 enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
 
 /** The most that ranks contribute to a step whose update adds it up again, in all: with three
@@ -26,6 +28,7 @@ static struct eng_segment segment_of(const zero_ctx *z, const struct eng_range *
     const size_t s = range->slice->section;
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, range->first, &owned);
+    assert(owned == range->count);
     return (struct eng_segment){
         .slice = range->slice,
         .section = s,
@@ -101,6 +104,7 @@ static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
             eng_tiles_piece(tiles, segment->section, segment->first / ENG_GRANULE);
         if (piece->segments++ == 0)
             piece->first_segment = i;
+        assert(piece->first_segment + piece->segments == i + 1);
     }
 }
 
@@ -143,6 +147,7 @@ zero_result eng_segments_make(zero_ctx *z)
     if (tables->failed)
         return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
     cut_all(z, &cut);
+    assert(z->update.section_segments[z->layout.section_count] == total);
     if (tiles)
         note_segments(z, tiles);
     for (size_t s = 0; s < z->layout.section_count; s++)
@@ -224,6 +229,7 @@ size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
     if (z->model.groups[segment->group].frozen)
         return segment->count;
     double squares[SEGMENT_GRANULES];
+    assert(segment->count <= SEGMENT_ELEMENTS);
     const size_t done = add_and_update(z, segment, from, squares);
     for (size_t i = 0; i * ENG_GRANULE < segment->count && done == segment->count; i++)
         eng_add_square_sum(z, squares[i]);
@@ -236,6 +242,7 @@ static const void *contribution(const zero_ctx *z, int rank, size_t section)
     const unsigned char *grads =
         rank == z->config.rank ? z->memory.grads : coll_arena_peer(z->memory.grads_arena, rank);
     const int slot = z->units[z->layout.sections[section].unit].sum_slot;
+    assert(slot >= 0);
     return grads + z->gradients.slots[slot].offset + z->placement.sections[section].comm_offset;
 }
 
@@ -252,6 +259,7 @@ static void update_again(zero_ctx *z, const struct eng_segment *segment)
     };
     if (z->model.groups[segment->group].frozen)
         return;
+    assert(from.count >= 1 && from.count <= AGAIN_RANKS);
     for (int rank = 0; rank < from.count; rank++)
         sources[rank] = contribution(z, rank, s);
     if (from.count == 1 && from.dtype == ZERO_F32) {
@@ -309,6 +317,8 @@ static void update_again_task(void *user, size_t index, int thread)
 
 void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
 {
+    assert(first >= z->update.section_segments[section]);
+    assert(first + count <= z->update.section_segments[section + 1]);
     struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
     const bool again = eng_adds_again(z, section), kept = !again && !eng_grad_is_sum(z, section);
     z->publication.grads_lent = z->publication.grads_lent || again;

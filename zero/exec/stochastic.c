@@ -8,6 +8,7 @@
 #include "zero/exec/host_update.h"
 #include "zero/exec/update_alarm.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** What one element's random numbers of one update are drawn for. */
@@ -34,6 +35,7 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
     const bool master = z->placement.sections[segment->section].master;
     const bool wide_moments = z->config.moment_dtype == ZERO_F32;
     const uint64_t element = first - segment->slice->granule * ENG_GRANULE;
+    assert(count <= ENG_GRANULE && element % ENG_GRANULE == 0);
     bool alarm = false;
     struct tile tile;
     struct eng_update run =

@@ -5,6 +5,7 @@
 #include "zero/core/addresses.h"
 #include "zero/core/context.h"
 
+#include <assert.h>
 #include <math.h>
 
 void eng_outcome_open(struct eng_outcome *outcome)
@@ -55,6 +56,7 @@ struct looked {
 static void note(struct looked *at, uint32_t field, const float *values, const float *shown)
 {
     const size_t i = first_wrong(values, at->count);
+    assert(at->count <= ENG_GRANULE);
     if (i == at->count)
         return;
     const struct eng_wrong wrong = {
