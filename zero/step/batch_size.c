@@ -11,6 +11,8 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
+
 /** What depends on the number, and was decided at commit, must do. */
 static zero_result check_memory(zero_ctx *z, const struct eng_config *next, const char *call)
 {
@@ -49,6 +51,7 @@ static void set_total(zero_ctx *z, int32_t micro_batches, enum eng_source source
     z->config.micro_batches = micro_batches;
     eng_config_set_source(&z->config, "micro_batches", source);
     z->micro.count = eng_config_rounds(&z->config);
+    assert(z->micro.count >= 1);
 }
 
 /** All ranks have tables and a plan for the new number, or none changes anything. */

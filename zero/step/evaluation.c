@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <string.h>
 
 /** What a rank tells the others at the end: the hash of its metrics' names, and behind it their
@@ -142,6 +143,7 @@ static zero_result begin(zero_ctx *z, int32_t count)
         r = make_room(z, each);
     if (r)
         return r;
+    assert(z->micro.index < 0 && each <= z->micro.evaluation.room);
     z->micro.evaluation.active = true;
     z->micro.evaluation.total = count;
     z->micro.evaluation.count = each;
@@ -155,6 +157,7 @@ static zero_result average(zero_ctx *z)
     const struct eng_evaluation *evaluation = &z->micro.evaluation;
     const uint64_t hash = eng_metric_hash(z, 0);
     const size_t stride = HASH_BYTES + eng_metric_bytes(z, z->micro.metrics.count);
+    assert(stride <= eng_evaluation_part_bytes(evaluation->room));
     uint64_t values[2];
     memcpy(evaluation->mine, &hash, sizeof hash);
     const zero_result r = eng_exchange(z, evaluation->mine, stride, evaluation->all);
@@ -172,6 +175,7 @@ static zero_result average(zero_ctx *z)
  * rank has means. */
 static zero_result leave(zero_ctx *z, bool *left)
 {
+    assert(z->micro.evaluation.active);
     const bool last = z->micro.index == z->micro.evaluation.count - 1;
     const int given = z->micro.metric_next;
     // What is missing of the micro-batch under way is not wanted.

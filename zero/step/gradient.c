@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
+
 /** Waits until no peer reads the unit's last gradient. */
 static zero_result drain_unit(zero_ctx *z, zero_unit unit)
 {
@@ -48,6 +50,7 @@ static int oldest_slot(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];
+    assert(z->placement.grads.class_of_unit[unit] >= 0);
     int best = -1;
     for (int i = class->first_slot; i < class->first_slot + class->slots; i++) {
         const struct eng_grad_slot *slot = &z->gradients.slots[i];
@@ -100,6 +103,7 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purp
         slot->unit = unit;
         u->sum_slot = taken;
     }
+    assert(!slot->open);
     slot->open = true;
     u->grad_slot = taken;
     u->grad_open = true;
@@ -174,6 +178,7 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
     zero_unit ready;
+    assert(u->grad_open && z->gradients.open > 0);
     u->grad_open = false;
     u->grad_handed = true;
     z->gradients.open--;

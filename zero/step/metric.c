@@ -5,6 +5,7 @@
 #include "zero/core/progress.h"
 #include "zero/step/step_outcome.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -60,6 +61,7 @@ static zero_result name_metric(zero_ctx *z, const char *name)
     for (int k = 0; k < m; k++)
         if (strcmp(metrics->list[k].name, name) == 0)
             return eng_fail(z, ZERO_E_STATE, "metric %s was given twice in a micro-batch", name);
+    assert(m == metrics->count);
     snprintf(metrics->list[m].name, sizeof metrics->list[m].name, "%s", name);
     metrics->count = m + 1;
     return ZERO_OK;
@@ -68,6 +70,7 @@ static zero_result name_metric(zero_ctx *z, const char *name)
 void eng_metric_set(const zero_ctx *z, int metric, double value)
 {
     // Kept by metric, then local micro-batch, with room for the most metrics there can be.
+    assert(metric >= 0 && metric < ENG_MAX_METRICS && z->micro.index >= 0);
     double *values = z->micro.evaluation.active ? eng_evaluation_metrics(z) : z->micro.values;
     values[metric * eng_micro_count(z) + z->micro.index] = value;
     if (!z->micro.evaluation.active)
@@ -132,6 +135,7 @@ void eng_metric_reduce(zero_ctx *z, struct eng_metrics *metrics, const unsigned 
                        size_t stride, size_t offset)
 {
     const int world = z->config.world, total = eng_micro_total(z), count = eng_micro_count(z);
+    assert(total > 0);
     for (int m = 0; m < metrics->count; m++) {
         double sum = 0;
         for (int l = 0; l < total; l++) {

@@ -9,6 +9,8 @@
 #include "zero/step/evaluation.h"
 #include "zero/step/gradient.h"
 
+#include <assert.h>
+
 int32_t zero_micro_total(const zero_ctx *z)
 {
     return z ? eng_micro_total(z) : 0;
@@ -93,6 +95,7 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
         r = eng_evaluation_listen(z);
     if (r)
         return r;
+    assert(z->gradients.open == 0 && z->gathers.held_units == 0);
     z->micro.index = i;
     z->micro.metric_next = 0;
     r = i == 0 ? start_over(z) : ZERO_OK;

@@ -4,6 +4,7 @@
 #include "zero/exec/executors.h"
 #include "zero/step/step_outcome.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -89,6 +90,7 @@ static void describe(const zero_ctx *z, char *text, size_t size)
 
 zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
 {
+    assert(z->stepping.result.skipped);
     char text[448];
     const unsigned long long step = z->stepping.result.step;
     const double before = z->stepping.scale.value;

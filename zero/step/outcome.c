@@ -7,6 +7,7 @@
 #include "zero/core/exchange.h"
 #include "zero/exec/update_alarm.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,6 +100,7 @@ static void tell_value(const struct eng_wrong *wrong, char *text, size_t size)
 
 zero_result eng_outcome_fail(zero_ctx *z, const struct eng_wrong *wrong, uint64_t step, bool agreed)
 {
+    assert(wrong->param < z->model.param_count);
     char value[96], message[512];
     tell_value(wrong, value, sizeof value);
     snprintf(message, sizeof message,

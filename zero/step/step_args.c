@@ -4,11 +4,13 @@
 #include "zero/model/versioned.h"
 #include "zero/step/zero_step.h"
 
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group)
 {
+    assert(args->hyper && group < (size_t)args->group_count);
     return (const zero_hyper *)(const void *)((const unsigned char *)args->hyper +
                                               group * args->hyper_stride);
 }

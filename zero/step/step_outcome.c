@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -222,6 +223,7 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
     const struct findings mine = {.bad = *bad, .wrong = *wrong};
     const struct eng_exchange_room *room = &z->stepping.exchange.room;
     const size_t values = eng_metric_bytes(z, metrics->count), stride = sizeof mine + values;
+    assert(values <= eng_metric_bytes(z, ENG_MAX_METRICS));
     _Static_assert(sizeof mine <= sizeof(struct sums), "there is room for it");
     memcpy(room->mine, &mine, sizeof mine);
     memcpy(room->mine + sizeof mine, z->micro.values, values);

@@ -46,6 +46,7 @@ static zero_result update_and_publish(zero_ctx *z)
     if (r)
         return r;
     r = z->store->update_end(z, update_sections(z, &pass));
+    assert(r || !z->update.begun);
     if (!r)
         eng_slots_kept(z);
     return r;

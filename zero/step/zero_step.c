@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <math.h>
 
 static zero_result check_state(zero_ctx *z, const char *call)
@@ -51,6 +52,7 @@ static zero_result learn_step(zero_ctx *z)
 static void keep_result(zero_ctx *z, const struct eng_decision *decision)
 {
     const struct eng_bad *bad = &decision->bad;
+    assert(decision->step == z->stepping.result.step + 1);
     const bool found = bad->micro != UINT64_MAX;
     const uint64_t skips = z->stepping.result.skips;
     z->stepping.stepped = true;
@@ -109,6 +111,7 @@ void eng_step_open(zero_ctx *z)
 /** The batch counts, whether or not it led to an update. */
 static void end_batch(zero_ctx *z)
 {
+    assert(z->micro.index >= 0);
     z->step++;
     z->micro.index = -1;
     eng_stop_step_ended(z);
@@ -117,6 +120,7 @@ static void end_batch(zero_ctx *z)
 /** Updates where the step is decided. */
 static zero_result update(zero_ctx *z)
 {
+    assert(!z->stepping.result.skipped);
     eng_outcome_begin(z, z->stepping.result.norm * z->stepping.result.clip);
     zero_result r = eng_update_all(z);
     if (!r)
@@ -176,6 +180,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
         r = z->exec->step_end(z);
     if (r)
         return r;
+    assert(z->micro.index < 0 && z->gradients.open == 0);
     z->stepping.fused.struct_size = 0;
     eng_watch_step(z, begin);
     return ZERO_OK;
