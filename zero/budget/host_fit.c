@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +53,7 @@ static const char of_addresses[] = "address space of a process (ulimit -v)";
 static void consider(struct eng_fit *fit, uint64_t limit, uint64_t left, uint64_t needed,
                      const char *source)
 {
+    assert(left <= limit);
     if (limit == UINT64_MAX)
         return;
     const bool first = !*fit->source;
@@ -209,6 +211,7 @@ static int ranks_here(const zero_ctx *z)
     int here = 0;
     for (int rank = 0; rank < z->config.world; rank++)
         here += is_here(z, rank);
+    assert(here >= 1); // this one is among them
     return here;
 }
 
@@ -243,6 +246,7 @@ static uint64_t group_demand(zero_ctx *z, const struct told *all)
         together += in_group(z, all, rank);
         bytes += in_group(z, all, rank) ? z->plan.ranks[rank] : 0;
     }
+    assert(together >= 1);
     z->plan.fit.group_ranks = together;
     return together == z->config.world ? host_demand(z) : bytes;
 }

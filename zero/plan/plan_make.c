@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -95,6 +96,7 @@ size_t eng_need_total(const struct eng_need *need)
 
 zero_result eng_plan_begin(struct eng_plan *plan, int world, struct base_error *error)
 {
+    assert(world >= 1);
     *plan = (struct eng_plan){.world = world};
     plan->ranks = base_calloc((size_t)world, sizeof *plan->ranks);
     plan->gpu_ranks = base_calloc((size_t)world, sizeof *plan->gpu_ranks);
@@ -112,6 +114,7 @@ static void add_rank(struct eng_spread *spread, int rank, size_t bytes, bool min
         spread->largest = rank;
     }
     spread->sum += bytes;
+    assert(spread->least <= spread->most && spread->largest <= rank);
     if (mine)
         spread->mine = bytes;
 }
@@ -131,6 +134,7 @@ static void add_files(struct eng_plan *plan, int rank, const struct eng_need *ne
 
 void eng_plan_add(struct eng_plan *plan, int rank, const struct eng_need *need, bool mine)
 {
+    assert(rank >= 0 && rank < plan->world);
     for (int i = 0; i < ENG_PURPOSES; i++)
         add_rank(&plan->rows[i], rank, need->rows[i], mine);
     for (int i = 0; i < ENG_GPU_PURPOSES; i++) {
@@ -212,6 +216,7 @@ int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *conf
     // With n of them under way one comes every n-th of the time that it takes.
     const double ahead = (*unit_s + disk->latency_s) / (*unit_s * (1 + most_waited));
     const int under_way = (int)fmin(fmax(ceil(ahead), 1), 1e6);
+    assert(under_way >= 1);
     int needed = under_way;
     while (needed - eng_config_posted(config, needed) < under_way)
         needed++;
@@ -234,6 +239,7 @@ int eng_plan_ranks_here(const struct eng_plan *plan)
 uint64_t eng_plan_of_host(const struct eng_plan *plan, uint64_t all)
 {
     const uint64_t world = (uint64_t)plan->world, here = (uint64_t)eng_plan_ranks_here(plan);
+    assert(here >= 1 && here <= world);
     return here == world ? all : (all + world - 1) / world * here;
 }
 
