@@ -195,6 +195,7 @@ static zero_result read_tensor(const zero_ctx *z, void *user, const struct eng_s
                                uint64_t first, uint64_t count, float *out, struct base_error *error)
 {
     const struct import *job = user;
+    assert(first + count <= slice->numel);
     const zero_result r =
         ckpt_safetensors_read_f32(job->file, job->tensors[slice->param],
                                   (uint64_t)slice->index * slice->numel + first, count, out, error);

@@ -196,6 +196,7 @@ static void store(struct eng_config *config, const struct eng_key *key, int64_t 
 {
     void *field = (char *)config + key->config_offset;
     const int32_t narrow = (int32_t)value;
+    assert(key->kind != ENG_KEY_CHOICE || (value >= 0 && value <= key->max));
     switch (key->kind) {
     case ENG_KEY_INT32:
     case ENG_KEY_ENUM:

@@ -196,6 +196,7 @@ static zero_result refuse(const struct eng_key *key, const char *given, struct b
 
 static int64_t choice_index(const struct eng_key *key, const char *text)
 {
+    assert(key->choices);
     for (int64_t i = key->min; i <= key->max; i++)
         if (!strcmp(key->choices[i], text))
             return i;

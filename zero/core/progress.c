@@ -34,6 +34,7 @@ size_t eng_evaluation_bytes(const zero_ctx *z)
 
 double *eng_evaluation_metrics(const zero_ctx *z)
 {
+    assert(z->micro.evaluation.active && z->micro.evaluation.mine);
     return (double *)(void *)(z->micro.evaluation.mine + sizeof(uint64_t));
 }
 

@@ -12,6 +12,7 @@
 #include "zero/link/bucket_gather.h"
 #include "zero/link/publish.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* ------------------------------------------------------------------ tiles of sums */
@@ -48,8 +49,8 @@ static void sum_tile(void *user, size_t first, size_t count, const void *tile)
     add_squares(io->z, count, &(struct eng_contributions){.sources = &tile, .count = 1}, false);
 }
 
-/** Squares of sums that nobody keeps. Who has sent what is not finite is found by adding up the
- * rest. */
+/** Squares of sums that are not kept. Adding up the rest finds which rank has sent what is not
+ * finite. */
 static size_t square_tile(void *user, size_t first, size_t count,
                           const struct coll_contributions *from)
 {
@@ -76,6 +77,7 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
         return false;
     *part = z->update.segments[io->next_segment];
     const size_t part_end = part->first + part->count;
+    assert(part_end > at);
     part->first = part->first > at ? part->first : at;
     if (part->first >= end)
         return false;
@@ -145,6 +147,7 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
     struct eng_section_io *io = &z->io[s];
     const struct eng_section *section = &z->layout.sections[s];
     const struct eng_section_place *place = &z->placement.sections[s];
+    assert(!io->reduce_started);
     io->round = z->micro.index;
     const bool last = z->micro.index == z->micro.count - 1,
                store = z->micro.index == 0 || z->config.local;
@@ -190,6 +193,7 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
 zero_result eng_host_reduce(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
+    assert(z->units[unit].sum_slot >= 0);
     unsigned char *gradient = z->memory.grads + z->gradients.slots[z->units[unit].sum_slot].offset;
     struct base_error error = {0};
     zero_result r = eng_sums_reclaim(z);

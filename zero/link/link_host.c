@@ -7,9 +7,12 @@
 #include "zero/link/bucket_gather.h"
 #include "zero/link/publish.h"
 
+#include <assert.h>
+
 static zero_result comm_gather(zero_ctx *z, zero_unit unit, int slot)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
+    assert(slot >= 0 && slot < z->placement.gather.slot_count);
     unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)

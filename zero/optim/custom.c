@@ -18,6 +18,7 @@ static zero_result check(const struct eng_choice *choice, const zero_hyper *hype
 static void prepare(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
                     double gradient_scale, union eng_scalars *scalars)
 {
+    assert(updates > 0);
     choice->own->prepare(choice->own->user, hyper, updates, gradient_scale, scalars->own);
 }
 

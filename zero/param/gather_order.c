@@ -18,6 +18,7 @@ static void link_replay(zero_ctx *z)
     for (size_t i = z->gathers.traces->replay.count; i-- > 0;) {
         struct eng_gather *gather = &z->gathers.traces->replay.gathers[i];
         gather->again = z->units[gather->unit].next;
+        assert(gather->again > i);
         z->units[gather->unit].next = i;
     }
 }
@@ -26,6 +27,7 @@ void eng_trace_begin(zero_ctx *z)
 {
     struct eng_traces *traces =
         z->micro.evaluation.active ? &z->gathers.evaluation_traces : &z->gathers.step_traces;
+    assert(traces->recording.count <= traces->capacity);
     // What was recorded becomes what is replayed, unless the micro-batch gathered nothing.
     if (traces->recording.count > 0) {
         const struct eng_trace last = traces->recording;

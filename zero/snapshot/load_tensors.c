@@ -45,6 +45,7 @@ zero_result eng_load_check_slice(zero_ctx *z, struct eng_load *job, const struct
                                  struct base_error *error)
 {
     const size_t tensor = job->match.tensor[slice->param];
+    assert(job->block);
     zero_result r = ZERO_OK;
     const struct eng_part mine = eng_state_part(z, slice);
     const uint64_t end = mine.first + mine.count;

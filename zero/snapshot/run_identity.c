@@ -136,6 +136,7 @@ static bool is_passed(const struct eng_runs *runs, const char *path, uint64_t st
 static struct belongings sort_out(const zero_ctx *z, const char *path, bool beside,
                                   const struct ckpt_listed *listed, size_t count)
 {
+    assert(z->config.rank == 0);
     struct belongings found = {NULL, NULL, NULL, NULL, NULL, NULL};
     const struct eng_folder here = folder_of(path);
     for (size_t i = 0; i < count; i++) {

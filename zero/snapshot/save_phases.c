@@ -46,6 +46,7 @@ static uint64_t word_of(const void *words, size_t stride, int rank)
 static zero_result fail_save(zero_ctx *z, const struct base_error *mine)
 {
     struct eng_save *save = z->saving.save;
+    assert(eng_save_under_way(z));
     const zero_result r = eng_agree_on_file(z, mine, "zero_save");
     if (z->fatal)
         return z->fatal;

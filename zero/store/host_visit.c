@@ -104,6 +104,7 @@ void eng_bounce_free(zero_ctx *z)
     struct eng_bounce *bounce = z->memory.bounce;
     if (!bounce)
         return;
+    assert(!bounce->open);
     const struct eng_device *d = z->device;
     if (!d->ops->enter(d->number, NULL)) {
         for (int i = 0; i < BUFFERS; i++)

@@ -216,6 +216,7 @@ static zero_result begin_snapshot(zero_ctx *z, struct eng_snapshot *recorded,
     struct eng_tier *tier = z->tier;
     if (!recorded)
         return ZERO_OK;
+    assert(recorded->tile_io);
     tier->turn = z->updates;
     // A save that was given up may have left some on their way. One that was ended by a disk that
     // hangs was the last: its memory may be the kernel's still.

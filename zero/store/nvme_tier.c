@@ -299,6 +299,7 @@ static zero_result hear_times(zero_ctx *z, const unsigned char *all, size_t stri
     char text[160];
     if (!tier || tier->compression.decided)
         return ZERO_OK;
+    assert(stride >= sizeof time);
     for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
         memcpy(&time, all + rank * stride, sizeof time);
         if (time.seconds > slowest.seconds)
