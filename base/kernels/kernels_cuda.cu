@@ -1,7 +1,7 @@
 // The kernels of device_kernels.h on NVIDIA's GPUs. Memory-bound: every element is read and written
 // once, by accesses of 16 bytes (8 of what has 16 bits) side by side.
-#include "base/kernels/kernels_cuda.h"
 #include "base/kernels/four_cuda.h"
+#include "base/kernels/kernels_cuda.h"
 
 #include "base/kernels/rules.h"
 

@@ -1,5 +1,5 @@
-// offload/io/io_requests.c against an engine of the test's: how many transfers are under way, which,
-// and what becomes of requests when the engine breaks.
+// offload/io/io_requests.c against an engine of the test's: how many transfers are under way,
+// which, and what becomes of requests when the engine breaks.
 #include "base/arena.h"
 #include "offload/io/io.h"
 #include "offload/io/io_engine.h"

@@ -5,7 +5,6 @@
 #include "zero/core/progress.h"
 #include "zero/exec/device_tiles.h"
 
-
 #include <assert.h>
 
 /** The sum of an element of a section, or the only contribution to it. */
