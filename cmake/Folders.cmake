@@ -36,7 +36,8 @@ function(zero_make_include_roots)
          SYMBOLIC)
   endforeach()
   # base/headers: those of base/ itself, without its sub-folders.
-  file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/*.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/base)
+  file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/base/*.h)
   file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/base.headers/base)
   foreach(header IN LISTS headers)
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${header} ${ZERO_INCLUDE_ROOTS}/base.headers/${header}
