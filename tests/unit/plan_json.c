@@ -3,7 +3,9 @@
 #include <zero/optimizer.h>
 #include <zero/zero.h>
 
+#include "base/arena.h"
 #include "base/memory_limits.h"
+#include "zero/plan/plan.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -127,6 +129,10 @@ static void compare_with_text(const zero_ctx *z, json_t *plan)
     }
     snprintf(expected, sizeof expected, "(rank %" PRIu64 ")\n", number(plan, "host.largest_rank"));
     assert_true(number(plan, "world") == 1 || strstr(line, expected));
+    // It is made of nothing else.
+    char *rendered = eng_plan_text(plan);
+    assert_string_equal(rendered, zero_plan_text(z));
+    base_free(rendered);
 }
 
 /** A plan made for `world` ranks that are not there. */

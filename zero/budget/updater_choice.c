@@ -59,24 +59,23 @@ static zero_result try_kernels(zero_ctx *z, struct base_error *error)
 /** How ranks would move what the device updates; what was given of that has to work. */
 static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
 {
+    const struct eng_config *config = &z->config;
     struct eng_updater *updater = &z->update.updater;
+    const bool given = config->over_nccl || config->nccl_comm != NULL ||
+                       strcmp(config->device_register, "on") == 0;
     struct base_error inner = {0};
-    if (z->config.over_nccl)
-        return eng_device_can_move(z, error);
-    if (z->config.world == 1)
+    if (config->world == 1 && !config->over_nccl)
         return ZERO_OK;
-    if (z->config.nccl_comm || strcmp(z->config.device_register, "on") == 0)
-        return eng_device_can_move(z, error);
-    if (ranks > 1 && strcmp(z->config.device_transport, "nccl") == 0) {
+    if (!given && ranks > 1 && strcmp(config->device_transport, "nccl") == 0) {
         snprintf(updater->why, sizeof updater->why,
                  "%d ranks share GPU %d, and device_transport=nccl wants one for each", ranks,
-                 z->config.device_number);
+                 config->device_number);
         return ZERO_OK;
     }
     const zero_result r = eng_device_can_move(z, &inner);
-    if (r == ZERO_E_UNSUPPORTED)
+    if (r == ZERO_E_UNSUPPORTED && !given)
         say(updater, inner.message);
-    return r && r != ZERO_E_UNSUPPORTED ? zero_fail(error, r, "%s", inner.message) : ZERO_OK;
+    return r && *updater->why == '\0' ? zero_fail(error, r, "%s", inner.message) : ZERO_OK;
 }
 
 /** The room comes after the kernels: what the driver keeps of them is not free any more. */

@@ -445,15 +445,3 @@ bool eng_config_entry(const struct eng_config *config, int index, struct eng_con
              config->plan ? "zero-run --plan" : config->launcher);
     return true;
 }
-
-size_t eng_config_text(const struct eng_config *config, char *text, size_t size)
-{
-    struct eng_config_entry entry;
-    size_t used = 0;
-    for (int i = 0; eng_config_entry(config, i, &entry); i++) {
-        const int added = snprintf(used < size ? text + used : NULL, used < size ? size - used : 0,
-                                   "  %-18s %-16s (%s)\n", entry.key, entry.value, entry.source);
-        used += added > 0 ? (size_t)added : 0;
-    }
-    return used;
-}

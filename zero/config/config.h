@@ -250,12 +250,6 @@ struct eng_config_entry {
 /** Entry `index` of the world and all keys, from 0; false behind the last. *Local.* */
 bool eng_config_entry(const struct eng_config *config, int index, struct eng_config_entry *entry);
 
-/**
- * Writes a line an entry, "key value (source)", in columns, at most `size` bytes with the final
- * zero; returns the length it would have without that limit. *Local.*
- */
-size_t eng_config_text(const struct eng_config *config, char *text, size_t size);
-
 /** Steps in a row that may be skipped: 0 with the policy `error`, UINT64_MAX without a limit. */
 uint64_t eng_skip_limit(const struct eng_config *config);
 

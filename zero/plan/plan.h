@@ -259,9 +259,11 @@ const char *eng_plan_gather(const struct eng_config *config);
 /** Bytes for people, exact below 10 KiB; returns `out`. */
 const char *eng_human(uint64_t bytes, char out[32]);
 
-/** To be freed with base_free(); NULL: no memory. */
-char *eng_plan_text(const struct eng_plan *plan, const struct eng_plan_facts *facts);
-char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts);
+/** Everything that the plan says, as JSON; NULL: no memory for a part. */
+struct json_t *eng_plan_describe(const struct eng_plan *plan, const struct eng_plan_facts *facts);
+/** The plan of that for programs, and for people; to be freed with base_free(). NULL: no memory. */
+char *eng_plan_json(const struct json_t *plan);
+char *eng_plan_text(const struct json_t *plan);
 
 /** Bytes that the ranks of this host would register with io_uring together, and so lock. */
 uint64_t eng_plan_registers(const struct eng_plan *plan);

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/kernels/kernels.h"
+#include "offload/direct_file.h"
 
 #include <jansson.h>
 
@@ -49,6 +50,12 @@ static json_t *describe_model(const struct eng_plan_facts *facts)
         "granules", (json_int_t)facts->layout->granules, "granule_elements", ENG_GRANULE);
 }
 
+/** null: there is none, or it is empty. */
+static json_t *string_or_null(const char *text)
+{
+    return text && *text ? json_string(text) : json_null();
+}
+
 static json_t *real_or_null(bool known, double value)
 {
     return known ? json_real(value) : json_null();
@@ -67,11 +74,12 @@ static json_t *describe_updater(const struct eng_plan_facts *facts)
 static json_t *describe_choices(const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:o}", "kernels",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:o}", "kernels",
                      facts->kernels->name, "transport", config->transport, "gather",
                      eng_plan_gather(config), "reduction", config->reduction, "sum_group",
                      config->sum_group, "micro_batches", config->micro_batches,
-                     "micro_batches_per_rank", eng_config_rounds(config), "private_memory",
+                     "micro_batches_per_rank", eng_config_rounds(config), "micro_batches_given",
+                     eng_config_given(config, "micro_batches"), "private_memory",
                      facts->host.private_path, "update", describe_updater(facts));
 }
 
@@ -108,6 +116,19 @@ static json_t *describe_each_file(const struct eng_plan *plan)
     return object;
 }
 
+/** What was measured here; null: nothing was. */
+static json_t *describe_rates(const struct eng_plan_disk *disk, bool known)
+{
+    if (!known)
+        return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f, s:o, s:s?, s:f, s:f}", "disk_bytes_s", disk->disk_rate,
+                     "read_bytes_s", disk->read_rate, "latency_s", disk->latency_s,
+                     "memory_bytes_s", disk->memory_rate, "update_bytes_s",
+                     real_or_null(!disk->update.unknown, disk->update.bytes_s), "update_unknown",
+                     disk->update.unknown, "compressed_to", disk->codec.ratio, "compress_bytes_s",
+                     disk->codec.bytes_s);
+}
+
 /** What a step is expected to take, added to the description of files; null: it is not known. */
 static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
                                 const struct eng_plan_facts *facts)
@@ -123,32 +144,57 @@ static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
     files = with(files, "compresses", knows ? json_boolean(expected.compresses) : json_null());
     files = with(files, "compressed_disk_s", real_or_null(knows, expected.encoded_s));
     files = with(files, "compress_s", real_or_null(knows, expected.codec_s));
+    files = with(files, "rates", describe_rates(&plan->disk, knows));
+    files = with(files, "prefetch_units", json_integer(facts->config->prefetch_units));
     files = with(files, "prefetch_needed", needed > 0 ? json_integer(needed) : json_null());
+    files = with(files, "prefetch_unit_s", real_or_null(needed > 0, unit_s));
     files = with(files, "step_s", real_or_null(knows, expected.step_s));
     return with(files, "limit",
                 knows ? json_string(eng_limit_names[expected.limit].key) : json_null());
+}
+
+/** What moves files, and why nothing better does, added to the description of files. */
+static json_t *with_engine(json_t *files, const struct eng_plan *plan,
+                           const struct eng_config *config)
+{
+    const struct eng_plan_disk *disk = &plan->disk;
+    const bool cached = disk->direct_unit > BASE_DIRECT_UNIT;
+    char access[OFF_DIRECT_FILE_TEXT_BYTES];
+    files = with(files, "io", json_string(config->io));
+    files = with(files, "engine", string_or_null(disk->engine));
+    files = with(files, "engine_passed", string_or_null(disk->engine_passed));
+    files = with(files, "engine_passed_rank",
+                 disk->passed_rank >= 0 ? json_integer(disk->passed_rank) : json_null());
+    files = with(files, "engine_ranks", string_or_null(disk->engine_ranks));
+    files = with(files, "direct_unit",
+                 disk->opened ? bytes_or_null(cached ? 0 : disk->direct_unit) : json_null());
+    files = with(files, "access",
+                 disk->opened ? json_string(off_direct_file_text(disk->direct_unit, access))
+                              : json_null());
+    files = with(files, "registers", bytes_or_null(eng_plan_registers(plan)));
+    return with(files, "lock_limit", config->probe ? bytes_or_null(disk->lock_limit) : json_null());
 }
 
 /** null: there are none. */
 static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     const struct eng_plan_files *files = &facts->files;
-    const bool cached = plan->disk.direct_unit > BASE_DIRECT_UNIT;
+    uint64_t read, written;
     if (!facts->config->nvme)
         return json_null();
-    json_t *object = json_pack(
-        "{s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s?, s:s?, s:o, s:s, s:s, s:i}", "bytes",
-        describe_spread(&plan->in_files), "files", describe_each_file(plan), "directory",
-        facts->config->nvme_dir, "found",
-        plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
-        (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
-        (json_int_t)files->buffers, "pages", plan->disk.pages, "io", facts->config->io, "engine",
-        plan->disk.engine, "engine_passed",
-        *plan->disk.engine_passed ? plan->disk.engine_passed : NULL, "direct_unit",
-        plan->disk.opened ? bytes_or_null(cached ? 0 : plan->disk.direct_unit) : json_null(),
-        "recovery", facts->config->recovery, "compress", facts->config->compress, "helpers",
-        (int)eng_config_tile_threads(facts->config));
-    return with_expectation(object, plan, facts);
+    eng_plan_moves(plan, &read, &written);
+    json_t *object =
+        json_pack("{s:o, s:I, s:I, s:I, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:i}",
+                  "bytes", describe_spread(&plan->in_files), "bytes_here",
+                  (json_int_t)eng_plan_of_host(plan, plan->in_files.sum), "read", (json_int_t)read,
+                  "written", (json_int_t)written, "files", describe_each_file(plan), "directory",
+                  facts->config->nvme_dir, "found",
+                  plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
+                  (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
+                  (json_int_t)files->buffers, "pages", plan->disk.pages, "recovery",
+                  facts->config->recovery, "compress", facts->config->compress, "helpers",
+                  (int)eng_config_tile_threads(facts->config));
+    return with_expectation(with_engine(object, plan, facts->config), plan, facts);
 }
 
 static json_t *describe_memory(const struct eng_plan *plan, const struct eng_plan_facts *facts)
@@ -157,11 +203,12 @@ static json_t *describe_memory(const struct eng_plan *plan, const struct eng_pla
     json_t *tiers = with(json_object(), "host", rows);
     if (facts->config->on_device)
         tiers = with(tiers, "gpu", describe_spreads(plan->gpu, eng_gpu_names, ENG_GPU_PURPOSES));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "tiers", tiers, "nvme",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o}", "tiers", tiers, "nvme",
                      describe_files(plan, facts), "total", describe_spread(&plan->total),
                      "zero_save", describe_spread(&plan->saving), "zero_load",
                      describe_spread(&plan->loading), "working_copies_shared",
-                     facts->config->shared, "borrowed", describe_borrowed(facts->model), "peaks",
+                     facts->config->shared, "huge_pages", (json_int_t)facts->host.huge_bytes,
+                     "borrowed", describe_borrowed(facts->model), "peaks",
                      describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
 }
 
@@ -209,12 +256,14 @@ static json_t *describe_gpu(const struct eng_plan *plan, const struct eng_config
     const bool known = fit->total > 0;
     if (!config->on_device)
         return json_null();
-    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:s?, s:o}", "ranks", fit->ranks, "need",
+    return json_pack("{s:i, s:I, s:o, s:o, s:o, s:s?, s:o, s:s?, s:b}", "ranks", fit->ranks, "need",
                      (json_int_t)fit->needed, "memory_free",
                      bytes_or_null(known ? fit->free : UINT64_MAX), "memory_total",
                      bytes_or_null(known ? fit->total : UINT64_MAX), "fits",
                      fits_or_null(fit->verdict), "reason", *fit->reason ? fit->reason : NULL,
-                     "rank_need", describe_spread(&plan->gpu_total));
+                     "rank_need", describe_spread(&plan->gpu_total), "transport",
+                     eng_config_moves(config) ? config->device_transport : NULL, "registered",
+                     eng_config_registers(config));
 }
 
 static json_t *describe_config(const struct eng_config *config)
@@ -227,7 +276,7 @@ static json_t *describe_config(const struct eng_config *config)
     return object;
 }
 
-static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+json_t *eng_plan_describe(const struct eng_plan *plan, const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
     return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:o, s:o, s:o, s:{s:o, s:o, s:o}, "
@@ -242,16 +291,13 @@ static json_t *describe(const struct eng_plan *plan, const struct eng_plan_facts
                      describe_gpu(plan, config), "config", describe_config(config));
 }
 
-char *eng_plan_json(const struct eng_plan *plan, const struct eng_plan_facts *facts)
+char *eng_plan_json(const json_t *plan)
 {
-    // Any part there was no memory for makes the whole NULL; json_dumps() might leave a key out.
-    json_t *root = describe(plan, facts);
-    const size_t size = json_dumpb(root, NULL, 0, JSON_INDENT(2));
+    const size_t size = json_dumpb(plan, NULL, 0, JSON_INDENT(2));
     char *json = size > 0 ? base_calloc(size + 1, 1) : NULL;
-    if (json && json_dumpb(root, json, size, JSON_INDENT(2)) != size) {
+    if (json && json_dumpb(plan, json, size, JSON_INDENT(2)) != size) {
         base_free(json);
         json = NULL;
     }
-    json_decref(root);
     return json;
 }

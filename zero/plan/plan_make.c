@@ -3,6 +3,7 @@
 #include "base/arena.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -255,7 +256,10 @@ enum eng_peak eng_plan_worst(const struct eng_plan *plan)
 zero_result eng_plan_write(struct eng_plan *plan, const struct eng_plan_facts *facts,
                            struct base_error *error)
 {
-    char *text = eng_plan_text(plan, facts), *json = eng_plan_json(plan, facts);
+    json_t *description = eng_plan_describe(plan, facts);
+    char *json = description ? eng_plan_json(description) : NULL;
+    char *text = json ? eng_plan_text(description) : NULL;
+    json_decref(description);
     if (!text || !json) {
         base_free(text);
         base_free(json);
