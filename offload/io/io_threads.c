@@ -1,5 +1,6 @@
 /* Threads that each do one transfer at a time: what works on every kernel. */
 #include "base/arena.h"
+#include "base/tables.h"
 #include "base/thread.h"
 #include "offload/io/io_engine.h"
 
@@ -15,6 +16,7 @@ struct numbers {
 };
 
 struct threads_engine {
+    struct base_tables tables;
     unsigned depth;
     struct off_transfer *transfers; // by their numbers
     struct numbers submitted;       // of the queue's thread
@@ -32,11 +34,22 @@ static unsigned threads_for(unsigned depth)
     return depth < MOST_THREADS ? depth : MOST_THREADS;
 }
 
+static void lay_tables(struct threads_engine *engine, unsigned depth)
+{
+    struct base_tables *tables = &engine->tables;
+    engine->transfers = base_tables_add(tables, depth, sizeof *engine->transfers);
+    engine->results = base_tables_add(tables, depth, sizeof *engine->results);
+    engine->submitted.number = base_tables_add(tables, depth, sizeof(unsigned));
+    engine->given.number = base_tables_add(tables, depth, sizeof(unsigned));
+    engine->done.number = base_tables_add(tables, depth, sizeof(unsigned));
+}
+
 static struct off_io_memory threads_memory(unsigned depth)
 {
-    const size_t each = sizeof(struct off_transfer) + sizeof(int) + 3 * sizeof(unsigned);
+    struct threads_engine counted = {.tables.counts = true};
+    lay_tables(&counted, depth);
     return (struct off_io_memory){
-        .bytes = sizeof(struct threads_engine) + depth * each,
+        .bytes = sizeof counted + counted.tables.bytes,
         .threads = threads_for(depth),
     };
 }
@@ -99,26 +112,8 @@ static void threads_destroy(void *state)
     pthread_cond_destroy(&engine->work);
     pthread_cond_destroy(&engine->news);
     pthread_mutex_destroy(&engine->mutex);
-    base_free(engine->transfers);
-    base_free(engine->results);
-    base_free(engine->submitted.number);
-    base_free(engine->given.number);
-    base_free(engine->done.number);
+    base_tables_free(&engine->tables);
     base_free(engine);
-}
-
-static bool allocate(struct threads_engine *engine, unsigned depth)
-{
-    engine->depth = depth;
-    engine->transfers = base_calloc(depth, sizeof *engine->transfers);
-    engine->results = base_calloc(depth, sizeof *engine->results);
-    struct numbers *rings[] = {&engine->submitted, &engine->given, &engine->done};
-    bool whole = engine->transfers && engine->results;
-    for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
-        rings[i]->number = base_calloc(depth, sizeof *rings[i]->number);
-        whole = whole && rings[i]->number;
-    }
-    return whole;
 }
 
 static zero_result start_threads(struct threads_engine *engine, struct base_error *error)
@@ -143,10 +138,12 @@ static zero_result threads_create(void **state, const struct off_io_engine_confi
     if (!engine)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %u transfers", config->depth);
     prepare_waiting(engine);
+    engine->depth = config->depth;
+    lay_tables(engine, config->depth);
     const zero_result result =
-        allocate(engine, config->depth)
-            ? start_threads(engine, error)
-            : zero_fail(error, ZERO_E_NOMEM, "no memory for %u transfers", config->depth);
+        engine->tables.failed
+            ? zero_fail(error, ZERO_E_NOMEM, "no memory for %u transfers", config->depth)
+            : start_threads(engine, error);
     if (result) {
         threads_destroy(engine);
         return result;

@@ -120,24 +120,19 @@ static zero_result tell_difference(zero_ctx *z, size_t p, size_t rank, struct ba
 zero_result eng_compare_model(zero_ctx *z, struct base_error *error)
 {
     const size_t world = (size_t)z->config.world, params = z->model.param_count;
-    uint64_t *mine = base_calloc(params, sizeof *mine);
-    uint64_t *all = base_calloc(params * world, sizeof *all);
-    zero_result r = ZERO_OK;
-    if (!mine || !all) {
-        r = zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu tensors", params);
-        goto out;
-    }
+    uint64_t *mine = base_calloc(1, eng_compare_model_bytes(z));
+    if (!mine)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu tensors", params);
+    uint64_t *all = mine + params;
     for (size_t p = 0; p < params; p++)
         mine[p] = eng_model_param_hash(&z->model, p);
-    r = coll_exchange(z->comm, mine, params * sizeof *mine, all);
+    zero_result r = coll_exchange(z->comm, mine, params * sizeof *mine, all);
     if (r)
         r = eng_comm_failed(z, r);
     for (size_t i = params; !r && i < params * world; i++)
         if (all[i] != all[i % params])
             r = tell_difference(z, i % params, i / params, error);
-out:
     base_free(mine);
-    base_free(all);
     return r;
 }
 
