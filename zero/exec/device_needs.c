@@ -2,14 +2,6 @@
 
 #include "zero/exec/device_tiles.h"
 
-size_t device_most_sections(const zero_ctx *z)
-{
-    size_t most = 0;
-    for (size_t u = 0; u < z->layout.unit_count; u++)
-        most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
-    return most;
-}
-
 static void keep_larger(struct gcomm_load *most, const struct gcomm_load *load)
 {
     most->sections = load->sections > most->sections ? load->sections : most->sections;

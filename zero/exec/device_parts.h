@@ -267,11 +267,6 @@ zero_result device_update_end(zero_ctx *z, zero_result r);
  * working copy. */
 zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *error);
 
-/* ---- device_needs.c */
-
-/** The most sections that a unit has. */
-size_t device_most_sections(const zero_ctx *z);
-
 /* ---- device_reduce.c */
 
 /** An entry of struct eng_exec. */

@@ -70,12 +70,21 @@ static size_t count_runs(const zero_ctx *z, const struct eng_placement *p)
     return z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
 }
 
+/** The most sections that a unit has. */
+static size_t most_sections(const zero_ctx *z)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < z->layout.unit_count; u++)
+        most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
+    return most;
+}
+
 /** Tables in memory of the host, with so many runs. */
 static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t runs,
                        struct device_state *state)
 {
     const size_t units = z->layout.unit_count, sections = z->layout.section_count;
-    const size_t world = (size_t)z->config.world, most = device_most_sections(z);
+    const size_t world = (size_t)z->config.world, most = most_sections(z);
     struct base_tables *tables = &state->tables;
     state->runs = base_tables_add(tables, runs, sizeof *state->runs);
     state->section_runs = base_tables_add(tables, sections + 1, sizeof(size_t));
