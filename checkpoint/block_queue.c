@@ -69,7 +69,7 @@ static struct part part_of(const struct ckpt_block_queue *queue, size_t block)
 
 /* ------------------------------------------------------------------ encoding */
 
-// All below is called with the mutex held.
+// All below but ckpt_block_queue_write() is called with the mutex held.
 
 /** Whether blocks are encoded. */
 static bool goes_on(const struct ckpt_block_queue *queue)
@@ -211,10 +211,11 @@ static void idle(struct ckpt_block_queue *queue)
     queue->idle--;
 }
 
-static zero_result work_to_the_end(struct ckpt_block_queue *queue)
+zero_result ckpt_block_queue_write(struct ckpt_block_queue *queue)
 {
-    assert(!queue->open && queue->placed == 0);
     const size_t blocks = ckpt_block_queue_count(queue);
+    pthread_mutex_lock(&queue->mutex);
+    assert(!queue->open && queue->placed == 0);
     queue->open = true;
     pthread_cond_broadcast(&queue->moved);
     while (has_jobs(queue, CKPT_JOB_BUSY) || (goes_on(queue) && queue->placed < blocks))
@@ -224,13 +225,9 @@ static zero_result work_to_the_end(struct ckpt_block_queue *queue)
     for (int i = 0; i < CKPT_QUEUE_CODECS; i++)
         enter_stage(queue, &queue->jobs[i], CKPT_JOB_FREE);
     keep_first(&queue->error, &queue->lost);
-    return queue->error.result ? queue->error.result : queue->cancelled ? ZERO_AGAIN : ZERO_OK;
-}
-
-zero_result ckpt_block_queue_write(struct ckpt_block_queue *queue)
-{
-    pthread_mutex_lock(&queue->mutex);
-    const zero_result r = work_to_the_end(queue);
+    const zero_result r = queue->error.result ? queue->error.result
+                          : queue->cancelled  ? ZERO_AGAIN
+                                              : ZERO_OK;
     pthread_mutex_unlock(&queue->mutex);
     return r;
 }

@@ -114,6 +114,20 @@ static bool is_in_own_code(const struct blame_inquiry *inquiry, int rank, const 
            strcmp(call.call, "zero_close") != 0 && (!context || !strcmp(call.context, context));
 }
 
+/** Tells of the ranks that have no line of their own, if there are any. */
+static void tell_more(const struct blame_inquiry *inquiry, int more, const char *verb,
+                      const struct blame_comm *comm)
+{
+    char line[LINE_BYTES] = "";
+    struct base_text text = {line, sizeof line, 0};
+    if (more == 0)
+        return;
+    base_text_add(&text, "and so %s %d more rank%s", verb, more, more > 1 ? "s" : "");
+    if (comm)
+        blame_add_comm(&text, inquiry, comm->name, comm->ranks);
+    inquiry->line(inquiry->user, line);
+}
+
 /** Where no rank has failed: tells the ranks that are in their program's own code. */
 static void tell_own_code(const struct blame_inquiry *inquiry)
 {
@@ -121,19 +135,12 @@ static void tell_own_code(const struct blame_inquiry *inquiry)
     for (int rank = 0; rank < inquiry->world; rank++) {
         if (!is_in_own_code(inquiry, rank, NULL))
             continue;
-        if (told < MOST_OWN) {
+        if (told++ < MOST_OWN)
             tell_failed(inquiry, rank);
-            told++;
-        } else {
+        else
             more++;
-        }
     }
-    if (more) {
-        char line[LINE_BYTES] = "";
-        base_text_add(&(struct base_text){line, sizeof line, 0}, "and so %s %d more rank%s",
-                      more > 1 ? "were" : "was", more, more > 1 ? "s" : "");
-        inquiry->line(inquiry->user, line);
-    }
+    tell_more(inquiry, more, more > 1 ? "were" : "was", NULL);
 }
 
 /* ------------------------------------------------------------------ ordered operations */
@@ -308,7 +315,7 @@ static void tell_messages(const struct blame_inquiry *inquiry, const struct blam
         struct control_record record;
         if (!blame_read_record(inquiry, rank, comm->places[rank].message, &record))
             continue;
-        if (told == MOST_MESSAGES) {
+        if (told++ >= MOST_MESSAGES) {
             more++;
             continue;
         }
@@ -319,16 +326,8 @@ static void tell_messages(const struct blame_inquiry *inquiry, const struct blam
         base_text_add(&text, " since ");
         blame_add_duration(&text, blame_since(inquiry, record.begin_ns));
         inquiry->line(inquiry->user, line);
-        told++;
     }
-    if (more) {
-        char line[LINE_BYTES] = "";
-        struct base_text text = {line, sizeof line, 0};
-        base_text_add(&text, "and so %s %d more rank%s", more > 1 ? "are" : "is", more,
-                      more > 1 ? "s" : "");
-        blame_add_comm(&text, inquiry, comm->name, comm->ranks);
-        inquiry->line(inquiry->user, line);
-    }
+    tell_more(inquiry, more, more > 1 ? "are" : "is", comm);
 }
 
 /** Whoever has not attached is not there for any communicator, and records nothing. */

@@ -78,9 +78,7 @@ zero_result zero_comm_all_gather_start(zero_comm *comm, const void *source, void
                                        const zero_span *spans, zero_request *request)
 {
     static const char call[] = "zero_comm_all_gather";
-    if (!comm)
-        return eng_comm_refuse_null(call);
-    if (!spans || !request)
+    if (!comm || !spans || !request)
         return eng_comm_refuse(comm, call, "%s is NULL", spans ? "request" : "spans");
     if (!recv && has_any(comm, spans))
         return eng_comm_refuse(comm, call, "recv is NULL");
@@ -103,9 +101,7 @@ zero_result zero_comm_reduce_scatter_start(zero_comm *comm, const void *source, 
                                            zero_request *request)
 {
     static const char call[] = "zero_comm_reduce_scatter";
-    if (!comm)
-        return eng_comm_refuse_null(call);
-    if (!spans || !request)
+    if (!comm || !spans || !request)
         return eng_comm_refuse(comm, call, "%s is NULL", spans ? "request" : "spans");
     if (!is_dtype(dtype))
         return eng_comm_refuse(comm, call, "%d is no dtype", (int)dtype);
@@ -135,9 +131,7 @@ zero_result zero_comm_all_reduce_start(zero_comm *comm, const void *source, void
                                        zero_request *request)
 {
     static const char call[] = "zero_comm_all_reduce";
-    if (!comm)
-        return eng_comm_refuse_null(call);
-    if (!is_dtype(dtype))
+    if (!comm || !is_dtype(dtype))
         return eng_comm_refuse(comm, call, "%d is no dtype", (int)dtype);
     if (op < ZERO_SUM || op > ZERO_MAX)
         return eng_comm_refuse(comm, call, "%d is no operation", (int)op);
@@ -161,9 +155,9 @@ zero_result zero_comm_all_reduce(zero_comm *comm, const void *source, void *resu
 static zero_result check_peer(zero_comm *comm, const char *call, const void *data, size_t bytes,
                               int32_t rank, const zero_request *request)
 {
-    if (rank < 0 || rank >= coll_world(comm->comm))
-        return eng_comm_refuse(comm, call, "there is no rank %d, there are %d", (int)rank,
-                               coll_world(comm->comm));
+    const int world = comm ? coll_world(comm->comm) : 0;
+    if (rank < 0 || rank >= world)
+        return eng_comm_refuse(comm, call, "there is no rank %d, there are %d", (int)rank, world);
     if (!request || (bytes > 0 && !data))
         return eng_comm_refuse(comm, call, "%s is NULL", request ? "data" : "request");
     return ZERO_OK;
@@ -173,8 +167,6 @@ zero_result zero_comm_broadcast_start(zero_comm *comm, void *data, size_t bytes,
                                       zero_request *request)
 {
     static const char call[] = "zero_comm_broadcast";
-    if (!comm)
-        return eng_comm_refuse_null(call);
     const zero_result refused = check_peer(comm, call, data, bytes, root, request);
     if (refused)
         return refused;
@@ -193,9 +185,7 @@ zero_result zero_comm_all_to_all_start(zero_comm *comm, const void *source, cons
                                        void *recv, const zero_span *receive, zero_request *request)
 {
     static const char call[] = "zero_comm_all_to_all";
-    if (!comm)
-        return eng_comm_refuse_null(call);
-    if (!send || !receive || !request)
+    if (!comm || !send || !receive || !request)
         return eng_comm_refuse(comm, call, "send, receive or request is NULL");
     if ((!source && has_any(comm, send)) || (!recv && has_any(comm, receive)))
         return eng_comm_refuse(comm, call, "%s is NULL", recv ? "source" : "recv");
@@ -218,8 +208,6 @@ zero_result zero_comm_send_start(zero_comm *comm, const void *data, size_t bytes
                                  zero_request *request)
 {
     static const char call[] = "zero_comm_send";
-    if (!comm)
-        return eng_comm_refuse_null(call);
     const zero_result refused = check_peer(comm, call, data, bytes, to, request);
     if (refused)
         return refused;
@@ -237,8 +225,6 @@ zero_result zero_comm_receive_start(zero_comm *comm, void *data, size_t bytes, i
                                     zero_request *request)
 {
     static const char call[] = "zero_comm_receive";
-    if (!comm)
-        return eng_comm_refuse_null(call);
     const zero_result refused = check_peer(comm, call, data, bytes, from, request);
     if (refused)
         return refused;

@@ -69,6 +69,8 @@ static zero_result drop_out(zero_comm *comm, zero_result result, const char *mes
 
 zero_result eng_comm_refuse(zero_comm *comm, const char *call, const char *format, ...)
 {
+    if (!comm)
+        return eng_comm_refuse_null(call);
     char why[128], message[192];
     va_list arguments;
     va_start(arguments, format);

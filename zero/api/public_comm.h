@@ -22,7 +22,8 @@ zero_result eng_comm_finish(const zero_comm *comm, zero_result result);
 /** A call that leaves everything as it was. */
 zero_result eng_comm_decline(zero_comm *comm, zero_result result, const char *message);
 
-/** An operation in which this rank cannot take part. Every rank fails with ZERO_E_INVALID. */
+/** An operation in which this rank cannot take part. Every rank fails with ZERO_E_INVALID; without
+ * a communicator only the call does. */
 zero_result eng_comm_refuse(zero_comm *comm, const char *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
