@@ -1,6 +1,7 @@
 #include "tools/zero-run/blame_inquiry.h"
 
 #include "base/arena.h"
+#include "tools/zero-run/run_options.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -77,20 +78,8 @@ void blame_add_ranks(struct base_text *text, const bool *chosen, int world)
     int count = 0;
     for (int rank = 0; rank < world; rank++)
         count += chosen[rank];
-    base_text_add(text, "rank%s", count == 1 ? "" : "s");
-    const char *separator = " ";
-    for (int rank = 0; rank < world; rank++) {
-        if (!chosen[rank])
-            continue;
-        int last = rank;
-        while (last + 1 < world && chosen[last + 1])
-            last++;
-        base_text_add(text, "%s%d", separator, rank);
-        if (last > rank)
-            base_text_add(text, "%c%d", last > rank + 1 ? '-' : ',', last);
-        rank = last;
-        separator = ",";
-    }
+    base_text_add(text, "rank%s ", count == 1 ? "" : "s");
+    run_only_show(text, (const unsigned char *)chosen, world, ',');
 }
 
 void blame_add_duration(struct base_text *text, uint64_t ns)

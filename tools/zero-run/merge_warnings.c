@@ -22,23 +22,6 @@ static const char *find_warning(int rank, const char *line, size_t length)
     return line + size;
 }
 
-static void add_ranks(struct base_text *text, const struct run_warning *warning, int ranks)
-{
-    const char *separator = "";
-    for (int rank = 0; rank < ranks; rank++) {
-        int last = rank;
-        if (!warning->given[rank])
-            continue;
-        while (last + 1 < ranks && warning->given[last + 1])
-            last++;
-        base_text_add(text, "%s%d", separator, rank);
-        if (last > rank)
-            base_text_add(text, "-%d", last);
-        separator = ",";
-        rank = last;
-    }
-}
-
 // That of one rank as it came; else "[0-63] zero warn core: text (64 ranks)".
 static void show(const struct run_join *join, struct run_warning *warning)
 {
@@ -50,7 +33,7 @@ static void show(const struct run_join *join, struct run_warning *warning)
     } else {
         if (*first->prefix) {
             base_text_add(&text, "[");
-            add_ranks(&text, warning, join->ranks);
+            run_only_show(&text, warning->given, join->ranks, '-');
             base_text_add(&text, "] ");
         }
         base_text_add(&text, "zero ");

@@ -1,4 +1,6 @@
-#include "tools/zero-run/run.h"
+// Lists of ranks such as "0,4-7", read and written.
+
+#include "tools/zero-run/run_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,5 +34,21 @@ zero_result run_only_parse(const char *list, int ranks, unsigned char *shown,
         memset(shown + first, 1, (size_t)(last - first) + 1);
         if (!*at)
             return ZERO_OK;
+    }
+}
+
+void run_only_show(struct base_text *text, const unsigned char *shown, int ranks, char pair)
+{
+    const char *separator = "";
+    for (int rank = 0, last; rank < ranks; rank = last + 1) {
+        last = rank;
+        if (!shown[rank])
+            continue;
+        while (last + 1 < ranks && shown[last + 1])
+            last++;
+        base_text_add(text, "%s%d", separator, rank);
+        if (last > rank)
+            base_text_add(text, "%c%d", last > rank + 1 ? '-' : pair, last);
+        separator = ",";
     }
 }

@@ -5,6 +5,7 @@
 #define TOOLS_ZERO_RUN_RUN_OPTIONS_H
 
 #include "base/error.h"
+#include "base/text.h"
 #include "tools/zero-run/rank_output.h"
 
 #include <signal.h>
@@ -51,6 +52,9 @@ void run_options_free(struct run_options *options);
  * (what is wrong). */
 zero_result run_only_parse(const char *list, int ranks, unsigned char *shown,
                            struct base_error *error);
+
+/** Writes such a list; `pair` stands between two ranks that are a range. *Local.* */
+void run_only_show(struct base_text *text, const unsigned char *shown, int ranks, char pair);
 
 /* ------------------------------------------------------------------ run_help.c */
 
