@@ -225,7 +225,6 @@ zero_result device_enter(zero_ctx *z)
 {
     struct eng_device *d = z->device;
     struct base_error error = {0};
-    assert(!d->entered);
     d->stream = d->own;
     d->entered = !d->ops->enter(d->number, &error);
     return d->entered ? ZERO_OK : eng_fail_from(z, &error);
