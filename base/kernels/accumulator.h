@@ -11,13 +11,13 @@
 
 /** How values are combined, in rank order: 0 + 1, then + 2, ...; the least or the greatest of
  * values with a NaN among them is NaN. */
-enum coll_op { COLL_SUM, COLL_MIN, COLL_MAX };
+enum base_op { BASE_SUM, BASE_MIN, BASE_MAX };
 
 /** The type in which contributions of a dtype are added: f32 for f32, bf16, f16; else the dtype
  * itself. */
-zero_dtype coll_accumulator_dtype(zero_dtype dtype);
+zero_dtype base_accumulator_dtype(zero_dtype dtype);
 
 /** Bytes of a dtype's element, 0 if there is no such dtype. */
-size_t coll_dtype_bytes(zero_dtype dtype);
+size_t base_dtype_bytes(zero_dtype dtype);
 
 #endif

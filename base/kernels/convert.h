@@ -14,7 +14,7 @@ static void to_bf16(size_t count, const float *x, uint16_t *out)
     for (size_t i = 0; i < end; i += WIDTH)
         store_halves(out + i, bf16_of(canonical(load(x + i))));
     if (end < count)
-        eng_kernels_ref.to_bf16(count - end, x + end, out + end);
+        base_kernels_ref.to_bf16(count - end, x + end, out + end);
 }
 
 static void from_bf16(size_t count, const uint16_t *x, float *out)
@@ -23,7 +23,7 @@ static void from_bf16(size_t count, const uint16_t *x, float *out)
     for (size_t i = 0; i < end; i += WIDTH)
         store(out + i, canonical(load_bf16(x + i)));
     if (end < count)
-        eng_kernels_ref.from_bf16(count - end, x + end, out + end);
+        base_kernels_ref.from_bf16(count - end, x + end, out + end);
 }
 
 static void to_f16(size_t count, const float *x, uint16_t *out)
@@ -32,7 +32,7 @@ static void to_f16(size_t count, const float *x, uint16_t *out)
     for (size_t i = 0; i < end; i += WIDTH)
         store_halves(out + i, f16_of(load(x + i)));
     if (end < count)
-        eng_kernels_ref.to_f16(count - end, x + end, out + end);
+        base_kernels_ref.to_f16(count - end, x + end, out + end);
 }
 
 static void from_f16(size_t count, const uint16_t *x, float *out)
@@ -41,16 +41,16 @@ static void from_f16(size_t count, const uint16_t *x, float *out)
     for (size_t i = 0; i < end; i += WIDTH)
         store(out + i, canonical(load_f16(x + i)));
     if (end < count)
-        eng_kernels_ref.from_f16(count - end, x + end, out + end);
+        base_kernels_ref.from_f16(count - end, x + end, out + end);
 }
 
 INLINE void round_draw_bf16(uint64_t key, uint64_t first, const float *x, uint16_t *out)
 {
-    for (size_t lane = 0; lane < ENG_DRAW_LANES; lane += WIDTH) {
+    for (size_t lane = 0; lane < BASE_DRAW_LANES; lane += WIDTH) {
         words random[4];
-        draw(key, first / DRAW_BF16 * ENG_DRAW_LANES + lane, random);
+        draw(key, first / DRAW_BF16 * BASE_DRAW_LANES + lane, random);
         for (size_t k = 0; k < 4; k++) {
-            const size_t low = 2 * k * ENG_DRAW_LANES + lane, high = low + ENG_DRAW_LANES;
+            const size_t low = 2 * k * BASE_DRAW_LANES + lane, high = low + BASE_DRAW_LANES;
             const words random_low = both(random[k], word(0xffff));
             const words random_high = right(random[k], 16);
             store_halves(out + low, pack(stochastic_bf16(bits_of(load(x + low)), random_low)));
@@ -66,7 +66,7 @@ static void round_bf16(uint64_t key, uint64_t first, size_t count, const float *
             round_draw_bf16(key, first + i, x + i, out + i);
             i += DRAW_BF16;
         } else {
-            out[i] = eng_round_bf16_one(key, first + i, x[i]);
+            out[i] = base_round_bf16_one(key, first + i, x[i]);
             i++;
         }
     }
@@ -74,11 +74,11 @@ static void round_bf16(uint64_t key, uint64_t first, size_t count, const float *
 
 INLINE void round_draw_f16(uint64_t key, uint64_t first, const float *x, uint16_t *out)
 {
-    for (size_t lane = 0; lane < ENG_DRAW_LANES; lane += WIDTH) {
+    for (size_t lane = 0; lane < BASE_DRAW_LANES; lane += WIDTH) {
         words random[4];
-        draw(key, first / DRAW_F16 * ENG_DRAW_LANES + lane, random);
+        draw(key, first / DRAW_F16 * BASE_DRAW_LANES + lane, random);
         for (size_t k = 0; k < 4; k++) {
-            const size_t i = k * ENG_DRAW_LANES + lane;
+            const size_t i = k * BASE_DRAW_LANES + lane;
             store_halves(out + i, pack(stochastic_f16(bits_of(load(x + i)), random[k])));
         }
     }
@@ -91,7 +91,7 @@ static void round_f16(uint64_t key, uint64_t first, size_t count, const float *x
             round_draw_f16(key, first + i, x + i, out + i);
             i += DRAW_F16;
         } else {
-            out[i] = eng_round_f16_one(key, first + i, x[i]);
+            out[i] = base_round_f16_one(key, first + i, x[i]);
             i++;
         }
     }

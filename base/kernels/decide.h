@@ -22,19 +22,19 @@
 
 /** The norm of the gradient that optimizers are given: `scale` times the sums whose squares add up
  * to `squares`. */
-BASE_FORMULA double eng_step_norm(double squares, double scale)
+BASE_FORMULA double base_step_norm(double squares, double scale)
 {
     return sqrt(squares) * fabs(scale);
 }
 
 /** Whether a norm is a number. */
-BASE_FORMULA bool eng_norm_finite(double norm)
+BASE_FORMULA bool base_norm_finite(double norm)
 {
     return norm <= DBL_MAX;
 }
 
 /** The factor that clips a gradient of this norm to max_norm; 1 if max_norm is 0: no clipping. */
-BASE_FORMULA double eng_clip(double norm, double max_norm)
+BASE_FORMULA double base_clip(double norm, double max_norm)
 {
     const double clip = max_norm > 0 ? max_norm / (norm + 1e-6) : 1;
     return clip < 1 ? clip : 1;
@@ -42,7 +42,7 @@ BASE_FORMULA double eng_clip(double norm, double max_norm)
 
 /** Whether optimizers can take a gradient of this norm that is multiplied by `clip`: neither it nor
  * its square is above what they hold. */
-BASE_FORMULA bool eng_gradient_fits(double norm, double clip, double most)
+BASE_FORMULA bool base_gradient_fits(double norm, double clip, double most)
 {
     return norm * clip <= most;
 }
@@ -50,9 +50,9 @@ BASE_FORMULA bool eng_gradient_fits(double norm, double clip, double most)
 /* ------------------------------------------------------------------ loss scale */
 
 /** A dynamic scale grows no further: its inverse is far from fp32's denormals. */
-#define ENG_SCALE_MOST 0x1p64
+#define BASE_SCALE_MOST 0x1p64
 
-struct eng_scale {
+struct base_scale {
     double value; /**< 1 if there is none */
     bool dynamic;
     double least;    /**< dynamic: the floor */
@@ -61,19 +61,19 @@ struct eng_scale {
 };
 
 /** After a clean step; true if the scale has grown. */
-BASE_FORMULA bool eng_scale_clean(struct eng_scale *scale)
+BASE_FORMULA bool base_scale_clean(struct base_scale *scale)
 {
     if (!scale->dynamic || ++scale->clean < scale->window)
         return false;
     scale->clean = 0;
-    if (scale->value * 2 > ENG_SCALE_MOST)
+    if (scale->value * 2 > BASE_SCALE_MOST)
         return false;
     scale->value *= 2;
     return true;
 }
 
 /** After a step whose gradients are not finite. False: it is dynamic, and at its floor already. */
-BASE_FORMULA bool eng_scale_overflow(struct eng_scale *scale)
+BASE_FORMULA bool base_scale_overflow(struct base_scale *scale)
 {
     if (!scale->dynamic)
         return true;
@@ -88,19 +88,19 @@ BASE_FORMULA bool eng_scale_overflow(struct eng_scale *scale)
 /* ------------------------------------------------------------------ skips */
 
 /** What becomes of a step that is not finite. */
-enum eng_skip {
-    ENG_SKIP,          /**< it is skipped */
-    ENG_SKIP_TOO_MANY, /**< too many in a row */
-    ENG_SKIP_AT_FLOOR, /**< the loss scale is at its floor */
+enum base_skip {
+    BASE_SKIP,          /**< it is skipped */
+    BASE_SKIP_TOO_MANY, /**< too many in a row */
+    BASE_SKIP_AT_FLOOR, /**< the loss scale is at its floor */
 };
 
 /** Says so, and halves the scale. skips: steps in a row that were not finite, this one included;
  * limit: how many of them may be skipped, 0 where no step is. */
-BASE_FORMULA enum eng_skip eng_skip_step(struct eng_scale *scale, uint64_t skips, uint64_t limit)
+BASE_FORMULA enum base_skip base_skip_step(struct base_scale *scale, uint64_t skips, uint64_t limit)
 {
     if (skips > limit)
-        return ENG_SKIP_TOO_MANY;
-    return eng_scale_overflow(scale) ? ENG_SKIP : ENG_SKIP_AT_FLOOR;
+        return BASE_SKIP_TOO_MANY;
+    return base_scale_overflow(scale) ? BASE_SKIP : BASE_SKIP_AT_FLOOR;
 }
 
 #endif

@@ -16,45 +16,45 @@
 #include "base/kernels/kernels.h"
 
 /** The most elements of a run. */
-#define ENG_DEVICE_RUN (16 * ENG_GRANULE)
+#define BASE_DEVICE_RUN (16 * BASE_GRANULE)
 
 /** What an update stores by stochastic rounding has a key of its own for each slice: the weight's,
  * then the moments'. */
-#define ENG_DEVICE_KEYS (1 + ENG_MAX_MOMENTS)
+#define BASE_DEVICE_KEYS (1 + BASE_MAX_MOMENTS)
 
 /** Elements of one slice, from a granule on, which are updated together. */
-struct eng_device_run {
+struct base_device_run {
     const void *gradient; /**< the canonical sum, or the only contribution to it */
     void *weight;         /**< fp32 master, or the working copy itself where there is none */
-    void *moment[ENG_MAX_MOMENTS];
+    void *moment[BASE_MAX_MOMENTS];
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
     const double *squares; /**< of the gradient, a granule each; NULL: not wanted */
     uint64_t first;        /**< element of the slice that is the run's first */
-    uint32_t count;        /**< at most ENG_DEVICE_RUN */
+    uint32_t count;        /**< at most BASE_DEVICE_RUN */
     uint32_t group;        /**< whose scalars */
     uint32_t key;          /**< its slice's keys are keys[key], and those behind it: a
-                                multiple of ENG_DEVICE_KEYS, below 2^24 of them */
+                                multiple of BASE_DEVICE_KEYS, below 2^24 of them */
     uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
 };
 
 /** An update of all of some runs, in one go. */
-struct eng_device_update {
-    const struct eng_device_run *runs;
+struct base_device_update {
+    const struct base_device_run *runs;
     size_t count;
     bool rounds; /**< some of their weights or moments are not fp32: they are stored by stochastic
                       rounding */
-    const struct eng_rule_scalars *scalars; /**< of every group */
-    const uint64_t *keys;                   /**< may be NULL if nothing is rounded so */
+    const struct base_rule_scalars *scalars; /**< of every group */
+    const uint64_t *keys;                    /**< may be NULL if nothing is rounded so */
     const uint32_t *gate; /**< 0 there, when the work is done: nothing is updated; NULL: it is */
-    uint64_t *wrong;  /**< the least of what is there and (key / ENG_DEVICE_KEYS) << 40 | element of
-                         the slice, of what  is stored and not finite: UINT64_MAX if nothing was.
-                         NULL: not wanted */
+    uint64_t *wrong; /**< the least of what is there and (key / BASE_DEVICE_KEYS) << 40 | element of
+                        the slice, of what  is stored and not finite: UINT64_MAX if nothing was.
+                        NULL: not wanted */
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 
 /** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
  * collectives/comm/comm.h says how. */
-struct eng_device_sum {
+struct base_device_sum {
     const void *received; /**< contribution k, but for the own one, at received + k * stride */
     size_t stride;        /**< bytes */
     const void *own;
@@ -75,19 +75,19 @@ struct eng_device_sum {
      * are not finite: UINT64_MAX if none was. NULL: not wanted */
     uint64_t *bad;
 };
-#define ENG_DEVICE_BAD_SHIFT 40
+#define BASE_DEVICE_BAD_SHIFT 40
 
 /** Adds elements to others of the same dtype, each sum rounded to it, to nearest even. */
-struct eng_device_addition {
+struct base_device_addition {
     void *to;
     const void *from;
     zero_dtype dtype;
     size_t count;
 };
 
-/** A search of a contribution as it travels: what eng_device_sum does with values that are not
+/** A search of a contribution as it travels: what base_device_sum does with values that are not
  * finite. */
-struct eng_device_search {
+struct base_device_search {
     const void *values; /**< the whole section */
     zero_dtype dtype;
     size_t count;
@@ -96,14 +96,14 @@ struct eng_device_search {
 };
 
 /** Bytes of a buffer, an even number from an even one on, and less than those of a granule. */
-struct eng_device_gap {
+struct base_device_gap {
     uint64_t first;
     uint64_t bytes;
 };
 
 /** Makes them zeros. */
-struct eng_device_clearing {
-    const struct eng_device_gap *gaps;
+struct base_device_clearing {
+    const struct base_device_gap *gaps;
     size_t count;
     void *buffer;
 };
@@ -111,7 +111,7 @@ struct eng_device_clearing {
 /** Squares of granules, added without rounding to the limbs of a base_exact_sum (which may be more
  * than 32 bits wide afterwards); those above 1e300, which the sum is not made for, only set
  * *overflow to 1. */
-struct eng_device_squares {
+struct base_device_squares {
     const double *squares;
     size_t count;
     int64_t *limbs;
@@ -120,7 +120,7 @@ struct eng_device_squares {
 };
 
 /** Elements from one dtype to another, to nearest even. */
-struct eng_device_conversion {
+struct base_device_conversion {
     const void *from;
     void *to;
     zero_dtype from_dtype, to_dtype;
@@ -128,15 +128,15 @@ struct eng_device_conversion {
 };
 
 /** What a rank tells of its sums. */
-struct eng_device_ballot {
+struct base_device_ballot {
     int64_t limbs[BASE_EXACT_SUM_LIMBS]; /**< of the squares of all it owns */
     uint32_t overflow;                   /**< a sum is not finite, or too large */
     uint32_t reserved;
 };
 
 /** What becomes of steps, as far as later ones depend on it. */
-struct eng_device_course {
-    struct eng_scale scale;
+struct base_device_course {
+    struct base_scale scale;
     uint64_t updates;
     uint64_t skips;      /**< steps in a row that were not finite */
     uint64_t skip_limit; /**< of the row; UINT64_MAX: none; 0: no step is skipped */
@@ -145,7 +145,7 @@ struct eng_device_course {
 };
 
 /** A step's verdict, for the host. */
-struct eng_device_record {
+struct base_device_record {
     double norm; /**< of scale / loss scale * sum; NaN if that is not finite */
     uint64_t finite;
     uint64_t wrong; /**< what updates so far have stored that is not finite, as they tell it */
@@ -159,18 +159,18 @@ struct eng_device_record {
  * With `fused` the kernel takes for granted that the step is finite, which a later verdict judges.
  * Gate, scalars and keys become those of its update. The kernel reads and changes nothing else.
  */
-struct eng_device_judgement {
-    struct eng_device_ballot *ballots; /**< one a rank, zeros afterwards */
+struct base_device_judgement {
+    struct base_device_ballot *ballots; /**< one a rank, zeros afterwards */
     size_t ranks;
-    struct eng_device_course *course;
-    struct eng_device_course given; /**< if `known`: what the course is so far */
+    struct base_device_course *course;
+    struct base_device_course given; /**< if `known`: what the course is so far */
     bool known, fused;
     double scale, max_norm; /**< of the step's arguments; max_norm 0: none */
     double most; /**< of the norm of a clipped gradient: a step with more counts as not finite */
     const uint64_t *wrong;
     uint64_t first_update;
-    const struct eng_rule_scalars *prepared; /**< [update][group] */
-    struct eng_rule_scalars *scalars;        /**< of those the update's */
+    const struct base_rule_scalars *prepared; /**< [update][group] */
+    struct base_rule_scalars *scalars;        /**< of those the update's */
     size_t groups;
     const uint64_t *prepared_keys; /**< [update][key] */
     uint64_t *keys;
@@ -179,20 +179,20 @@ struct eng_device_judgement {
     uint64_t *blamed; /**< where they go */
     size_t bad_count;
     uint32_t *gate; /**< of the update */
-    struct eng_device_record *record;
+    struct base_device_record *record;
 };
 
 /** The most granules of a run of a digest. */
-#define ENG_DEVICE_GRANULES 64
+#define BASE_DEVICE_GRANULES 64
 
 /** Granules of one array of a slice, side by side. Their hashes are those of
  * checkpoint/tensor_digest.h, of whose place some of this is. */
-struct eng_device_granules {
+struct base_device_granules {
     const void *elements;
     uint64_t name;
     uint64_t first; /**< number of the first granule in the slice */
     uint32_t slice, array;
-    uint32_t count; /**< elements: ENG_DEVICE_GRANULES granules at most, the last one of which may
+    uint32_t count; /**< elements: BASE_DEVICE_GRANULES granules at most, the last one of which may
                        be short */
     uint32_t element_bytes; /**< 2 or 4 */
     uint32_t sum;           /**< which one they are added to */
@@ -200,15 +200,15 @@ struct eng_device_granules {
 };
 
 /** Adds the hashes of the granules of some runs to sums. */
-struct eng_device_digest {
-    const struct eng_device_granules *runs;
+struct base_device_digest {
+    const struct base_device_granules *runs;
     size_t count;
     uint64_t *sums; /**< modulo 2^128: of each the lower word, then the upper one */
     size_t offset;  /**< bytes by which all elements are behind where their runs have them */
 };
 
-struct eng_device_kernels {
-    size_t size; /**< sizeof(struct eng_device_kernels) of the code that filled it */
+struct base_device_kernels {
+    size_t size; /**< sizeof(struct base_device_kernels) of the code that filled it */
     const char *name;
 
     /** Gets ready on the device entered; *state NULL on error. Also ZERO_E_UNSUPPORTED: they cannot
@@ -217,32 +217,32 @@ struct eng_device_kernels {
     /** Nothing of it may be under way. Accepts NULL. */
     void (*close)(void *state);
 
-    zero_result (*update)(void *state, const struct eng_device_update *update, void *stream,
+    zero_result (*update)(void *state, const struct base_device_update *update, void *stream,
                           struct base_error *error);
-    zero_result (*sum)(void *state, const struct eng_device_sum *sum, void *stream,
+    zero_result (*sum)(void *state, const struct base_device_sum *sum, void *stream,
                        struct base_error *error);
-    zero_result (*add)(void *state, const struct eng_device_addition *addition, void *stream,
+    zero_result (*add)(void *state, const struct base_device_addition *addition, void *stream,
                        struct base_error *error);
-    zero_result (*search)(void *state, const struct eng_device_search *search, void *stream,
+    zero_result (*search)(void *state, const struct base_device_search *search, void *stream,
                           struct base_error *error);
-    zero_result (*clear)(void *state, const struct eng_device_clearing *clearing, void *stream,
+    zero_result (*clear)(void *state, const struct base_device_clearing *clearing, void *stream,
                          struct base_error *error);
-    zero_result (*squares)(void *state, const struct eng_device_squares *squares, void *stream,
+    zero_result (*squares)(void *state, const struct base_device_squares *squares, void *stream,
                            struct base_error *error);
-    zero_result (*convert)(void *state, const struct eng_device_conversion *conversion,
+    zero_result (*convert)(void *state, const struct base_device_conversion *conversion,
                            void *stream, struct base_error *error);
-    zero_result (*judge)(void *state, const struct eng_device_judgement *judgement, void *stream,
+    zero_result (*judge)(void *state, const struct base_device_judgement *judgement, void *stream,
                          struct base_error *error);
-    zero_result (*digest)(void *state, const struct eng_device_digest *digest, void *stream,
+    zero_result (*digest)(void *state, const struct base_device_digest *digest, void *stream,
                           struct base_error *error);
 };
 
 /** The table for the device called `name`, which this build has. */
-const struct eng_device_kernels *eng_device_kernels_find(const char *name);
+const struct base_device_kernels *base_device_kernels_find(const char *name);
 
 #ifdef ZERO_WITH_CUDA
 /** For base_device_cuda. */
-extern const struct eng_device_kernels eng_device_kernels_cuda;
+extern const struct base_device_kernels base_device_kernels_cuda;
 #endif
 
 #endif

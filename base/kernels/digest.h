@@ -9,20 +9,20 @@
 #include "base/kernels/xxh3.h"
 
 /** Bytes of a granule of a run; 0 beyond its end. */
-INLINE unsigned bytes_of_granule(const struct eng_device_granules *run, unsigned granule)
+INLINE unsigned bytes_of_granule(const struct base_device_granules *run, unsigned granule)
 {
-    const unsigned first = granule * ENG_GRANULE;
+    const unsigned first = granule * BASE_GRANULE;
     const unsigned left = first < run->count ? run->count - first : 0;
-    return (left < ENG_GRANULE ? left : ENG_GRANULE) * run->element_bytes;
+    return (left < BASE_GRANULE ? left : BASE_GRANULE) * run->element_bytes;
 }
 
 /** What a thread finds of its granule's hash: all of it, a part, or nothing. */
-INLINE struct xxh3_hash hash_granule(const struct eng_device_granules *run, size_t offset,
+INLINE struct xxh3_hash hash_granule(const struct base_device_granules *run, size_t offset,
                                      unsigned granule, unsigned bytes, unsigned thread)
 {
     const struct xxh3_hash nothing = {0, 0};
     const unsigned char *input = (const unsigned char *)run->elements + offset +
-                                 (size_t)granule * ENG_GRANULE * run->element_bytes;
+                                 (size_t)granule * BASE_GRANULE * run->element_bytes;
     const uint64_t seed = xxh3_of_words(run->slice, run->first + granule, run->array, run->name);
     if (bytes > XXH3_SHORT)
         return xxh3_part(input, bytes, seed, thread);
@@ -37,16 +37,16 @@ INLINE void add_to_sum(unsigned long long *sum, struct xxh3_hash x)
 }
 
 /** A block a run. */
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_digest(struct eng_device_digest d)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_digest(struct base_device_digest d)
 {
-    __shared__ struct xxh3_hash hashes[ENG_CUDA_THREADS];
-    const struct eng_device_granules run = d.runs[blockIdx.x];
+    __shared__ struct xxh3_hash hashes[BASE_CUDA_THREADS];
+    const struct base_device_granules run = d.runs[blockIdx.x];
     const unsigned granule = threadIdx.x / XXH3_THREADS, thread = threadIdx.x % XXH3_THREADS;
     const unsigned bytes = bytes_of_granule(&run, granule);
     struct xxh3_hash *mine = &hashes[threadIdx.x];
     *mine = hash_granule(&run, d.offset, granule, bytes, thread);
-    for (unsigned step = 1; step < ENG_CUDA_THREADS; step *= 2) {
+    for (unsigned step = 1; step < BASE_CUDA_THREADS; step *= 2) {
         __syncthreads();
         if (threadIdx.x % (2 * step) != 0)
             continue;

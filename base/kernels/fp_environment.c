@@ -10,14 +10,14 @@
 #define MXCSR_FLAGS 0x3fu
 
 // Writing the register takes several times as long as reading it: mostly there is nothing to write.
-void eng_fp_enter(struct eng_fp_state *saved)
+void base_fp_enter(struct base_fp_state *saved)
 {
     saved->control = _mm_getcsr();
     if ((saved->control & ~MXCSR_FLAGS) != MXCSR_DEFAULT)
         _mm_setcsr(MXCSR_DEFAULT);
 }
 
-void eng_fp_leave(const struct eng_fp_state *saved)
+void base_fp_leave(const struct base_fp_state *saved)
 {
     if (_mm_getcsr() != saved->control)
         _mm_setcsr(saved->control);
@@ -29,13 +29,13 @@ void eng_fp_leave(const struct eng_fp_state *saved)
 
 // Rounding is all that standard C can set; denormals are kept wherever a program does not turn
 // them off by means of its own.
-void eng_fp_enter(struct eng_fp_state *saved)
+void base_fp_enter(struct base_fp_state *saved)
 {
     saved->control = (uint32_t)fegetround();
     fesetround(FE_TONEAREST);
 }
 
-void eng_fp_leave(const struct eng_fp_state *saved)
+void base_fp_leave(const struct base_fp_state *saved)
 {
     fesetround((int)saved->control);
 }

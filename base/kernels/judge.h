@@ -6,7 +6,7 @@
 #define BASE_KERNELS_JUDGE_H
 
 /** The sum of all ballots' squares, rounded once. */
-INLINE double rounded_sum(const struct eng_device_judgement *j)
+INLINE double rounded_sum(const struct base_device_judgement *j)
 {
     struct base_exact_sum sum;
     for (int i = 0; i < BASE_EXACT_SUM_LIMBS; i++) {
@@ -17,7 +17,7 @@ INLINE double rounded_sum(const struct eng_device_judgement *j)
     return base_exact_round(&sum);
 }
 
-INLINE bool all_finite(const struct eng_device_judgement *j)
+INLINE bool all_finite(const struct base_device_judgement *j)
 {
     for (size_t r = 0; r < j->ranks; r++)
         if (j->ballots[r].overflow)
@@ -32,16 +32,16 @@ struct decision {
     bool updates;
 };
 
-INLINE void decide(const struct eng_device_judgement *j, struct decision *decision)
+INLINE void decide(const struct base_device_judgement *j, struct decision *decision)
 {
-    struct eng_device_course course = j->known ? j->given : *j->course;
+    struct base_device_course course = j->known ? j->given : *j->course;
     const double scale = j->scale / course.scale.value;
     double norm = __longlong_as_double(0x7ff8000000000000);
     if (all_finite(j))
-        norm = eng_step_norm(rounded_sum(j), scale);
-    const double clip = eng_clip(norm, j->max_norm);
+        norm = base_step_norm(rounded_sum(j), scale);
+    const double clip = base_clip(norm, j->max_norm);
     const bool finite =
-        j->fused || (eng_norm_finite(norm) && eng_gradient_fits(norm, clip, j->most));
+        j->fused || (base_norm_finite(norm) && base_gradient_fits(norm, clip, j->most));
     decision->which = course.updates + 1 - j->first_update;
     decision->gradient_scale = (float)(scale * clip);
     decision->updates = finite && !course.halted;
@@ -51,10 +51,10 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     if (decision->updates) {
         course.updates++;
         course.skips = 0;
-        eng_scale_clean(&course.scale);
+        base_scale_clean(&course.scale);
     } else if (!course.halted) {
         course.skips++;
-        course.halted = eng_skip_step(&course.scale, course.skips, course.skip_limit) != ENG_SKIP;
+        course.halted = base_skip_step(&course.scale, course.skips, course.skip_limit) != BASE_SKIP;
     }
     *j->course = course;
     j->record->norm = norm;
@@ -62,8 +62,8 @@ INLINE void decide(const struct eng_device_judgement *j, struct decision *decisi
     j->record->wrong = *j->wrong;
 }
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_judge(struct eng_device_judgement j)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_judge(struct base_device_judgement j)
 {
     __shared__ struct decision decision;
     if (threadIdx.x == 0)

@@ -6,24 +6,24 @@
 #include <string.h>
 
 // In ascending order of preference.
-static const struct eng_kernels *const tables[] = {
-    &eng_kernels_ref,
+static const struct base_kernels *const tables[] = {
+    &base_kernels_ref,
 #if defined(__x86_64__)
-    &eng_kernels_avx2,
-    &eng_kernels_avx512,
+    &base_kernels_avx2,
+    &base_kernels_avx512,
 #endif
 };
 
 #define TABLES (sizeof tables / sizeof tables[0])
 
-const struct eng_kernels *eng_kernels_at(size_t i)
+const struct base_kernels *base_kernels_at(size_t i)
 {
     return i < TABLES ? tables[i] : NULL;
 }
 
-const struct eng_kernels *eng_kernels_find(const char *name)
+const struct base_kernels *base_kernels_find(const char *name)
 {
-    eng_prefetch_choose();
+    base_prefetch_choose();
     const bool best = strcmp(name, "auto") == 0;
     for (size_t i = TABLES; i-- > 0;)
         if ((best || strcmp(name, tables[i]->name) == 0) && tables[i]->usable())
@@ -31,11 +31,11 @@ const struct eng_kernels *eng_kernels_find(const char *name)
     return NULL;
 }
 
-const struct eng_device_kernels *eng_device_kernels_find(const char *name)
+const struct base_device_kernels *base_device_kernels_find(const char *name)
 {
 #ifdef ZERO_WITH_CUDA
-    if (strcmp(name, eng_device_kernels_cuda.name) == 0)
-        return &eng_device_kernels_cuda;
+    if (strcmp(name, base_device_kernels_cuda.name) == 0)
+        return &base_device_kernels_cuda;
 #endif
     (void)name;
     return NULL;

@@ -6,7 +6,7 @@
  * Every other table gives the same bits for every input, NaN, infinities and denormals included, at
  * any count and alignment. NaN results are written as 0x7fc00000 (bf16: 0x7fc0, f16: 0x7e00). All
  * functions are local, allocate nothing, and expect the floating-point environment of
- * eng_fp_enter().
+ * base_fp_enter().
  */
 #ifndef BASE_KERNELS_KERNELS_H
 #define BASE_KERNELS_KERNELS_H
@@ -18,23 +18,23 @@
 #include <stdint.h>
 
 /** Elements of a granule: the unit of layout, norm and fingerprint. */
-#define ENG_GRANULE 1024
+#define BASE_GRANULE 1024
 
-#define ENG_MAX_MOMENTS 2
+#define BASE_MAX_MOMENTS 2
 
 /** The arithmetic of an update, written in rules.h. */
-enum eng_rule {
-    ENG_RULE_ADAM, /**< AdamW, and Adam with L2 decay */
-    ENG_RULE_SGD,  /**< with momentum */
-    ENG_RULE_LION,
-    ENG_RULE_ADAGRAD,
-    ENG_RULES
+enum base_rule {
+    BASE_RULE_ADAM, /**< AdamW, and Adam with L2 decay */
+    BASE_RULE_SGD,  /**< with momentum */
+    BASE_RULE_LION,
+    BASE_RULE_ADAGRAD,
+    BASE_RULES
 };
 
 /** Scalars of one update, computed once a group and step in fp64, rounded once to fp32. Those that
  * a rule does not name play no part in it. */
-struct eng_rule_scalars {
-    enum eng_rule rule;   /**< whose they are */
+struct base_rule_scalars {
+    enum base_rule rule;  /**< whose they are */
     float gradient_scale; /**< scale * clip coefficient */
     float beta1;
     float one_minus_beta1;
@@ -49,32 +49,33 @@ struct eng_rule_scalars {
 };
 
 /** What one update works on: `count` elements of one slice, all of one group. */
-struct eng_update {
+struct base_update {
     size_t count;
     const float *gradient; /**< the canonical sum over micro-batches */
-    float *moment[ENG_MAX_MOMENTS];
+    float *moment[BASE_MAX_MOMENTS];
     float *weight;         /**< fp32 master */
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
     zero_dtype work_dtype; /**< ZERO_BF16 or ZERO_F16, also of a copy that is made later */
     bool past_caches; /**< work is stored past the caches: it does not fit there and is not read
                          soon; no effect on bits */
     bool *alarm;      /**< becomes true if a new weight, moment or work is not finite. Mostly
-                           true if they are large: weights and moments above ENG_ALARM, or
-                           weights whose work_dtype is ZERO_F16 above ENG_ALARM_F16. Now and then
+                           true if they are large: weights and moments above BASE_ALARM, or
+                           weights whose work_dtype is ZERO_F16 above BASE_ALARM_F16. Now and then
                            true without a reason. NULL: not wanted */
 };
 
 /** While weights, moments and gradients are below, no update with sane hyper-parameters overflows
  * fp32. */
-#define ENG_ALARM 0x1p64f
+#define BASE_ALARM 0x1p64f
 /** Bits of 2^15: the largest f16 is 65504. */
-#define ENG_ALARM_F16 0x47000000
+#define BASE_ALARM_F16 0x47000000
 
 /** Updates a run of elements. */
-typedef void (*eng_update_fn)(const struct eng_rule_scalars *scalars, const struct eng_update *run);
+typedef void (*base_update_fn)(const struct base_rule_scalars *scalars,
+                               const struct base_update *run);
 
 /** Whose sum is the gradient of a run: what each micro-batch contributes, as it came. */
-struct eng_contributions {
+struct base_contributions {
     const float *before;        /**< sums so far, from the run's first element on; NULL: none */
     zero_dtype dtype;           /**< of the sources: ZERO_F32, ZERO_BF16 or ZERO_F16 */
     const void *const *sources; /**< the first of which is added first */
@@ -86,11 +87,11 @@ struct eng_contributions {
  * read. squares: sum_squares() of each granule, as far as its sums were all finite. NULL: the
  * caller needs none, and knows that all sums are finite. Returns how many elements it took; no
  * other was touched. */
-typedef size_t (*eng_update_sum_fn)(const struct eng_rule_scalars *scalars,
-                                    const struct eng_update *run,
-                                    const struct eng_contributions *from, double *squares);
+typedef size_t (*base_update_sum_fn)(const struct base_rule_scalars *scalars,
+                                     const struct base_update *run,
+                                     const struct base_contributions *from, double *squares);
 
-struct eng_kernels {
+struct base_kernels {
     size_t size;
     const char *name; /**< "ref", "avx2", "avx512" */
 
@@ -105,30 +106,30 @@ struct eng_kernels {
      * Decay is subtracted instead of multiplied by 1 - lr * weight_decay, which fp32 rounds to
      * multiples of 2^-24: as much as the decay itself where the learning rate is small. Then
      *
-     * ENG_RULE_ADAM (Kingma, Ba 2015, algorithm 1; Loshchilov, Hutter 2019, algorithm 2):
+     * BASE_RULE_ADAM (Kingma, Ba 2015, algorithm 1; Loshchilov, Hutter 2019, algorithm 2):
      *   m = fma(beta1, m, one_minus_beta1 * g)
      *   v = fma(beta2, v, (one_minus_beta2 * g) * g)
      *   w = fma(-step_size, m / fma(sqrt(v), inverse_sqrt_correction, eps), w')
      *
-     * ENG_RULE_SGD (Polyak 1964; Nesterov's form by Sutskever et al. 2013), no dampening:
+     * BASE_RULE_SGD (Polyak 1964; Nesterov's form by Sutskever et al. 2013), no dampening:
      *   m = fma(beta1, m, g)
      *   w = fma(-step_size, nesterov ? fma(beta1, m, g) : m, w')
      *
-     * ENG_RULE_LION (Chen et al. 2023, algorithm 2); the sign of 0 is 0:
+     * BASE_RULE_LION (Chen et al. 2023, algorithm 2); the sign of 0 is 0:
      *   w = fma(-step_size, sign(fma(beta1, m, one_minus_beta1 * g)), w')
      *   m = fma(beta2, m, one_minus_beta2 * g)
      *
-     * ENG_RULE_ADAGRAD (Duchi, Hazan, Singer 2011, figure 1, diagonal):
+     * BASE_RULE_ADAGRAD (Duchi, Hazan, Singer 2011, figure 1, diagonal):
      *   m = fma(g, g, m)
      *   w = fma(-step_size, g / (sqrt(m) + eps), w')
      *
      * where m is moment[0] and v moment[1].
      */
-    eng_update_fn update[ENG_RULES];
+    base_update_fn update[BASE_RULES];
 
     /** Gives the bits of three passes: one that adds (plain fp32 additions in order), one that
      * squares, and update[]. */
-    eng_update_sum_fn update_sum[ENG_RULES];
+    base_update_sum_fn update_sum[BASE_RULES];
 
     /**
      * Sums of squares of the sums of contributions, one a granule of `count` elements, in fp64: of
@@ -136,7 +137,7 @@ struct eng_kernels {
      * then lanes are added as a tree: 16 to 8 (k + (k+8)), to 4, to 2, to 1. x * x is exact. Not
      * finite if one of the granule's sums is not; a NaN is 0x7ff8000000000000.
      */
-    void (*sum_squares)(size_t count, const struct eng_contributions *from, double *squares);
+    void (*sum_squares)(size_t count, const struct base_contributions *from, double *squares);
 
     /** fp32 to bf16, nearest even, denormals kept. */
     void (*to_bf16)(size_t count, const float *x, uint16_t *out);
@@ -171,19 +172,19 @@ struct eng_kernels {
 
 /** The table called `name`, or for "auto" the best this machine can run; NULL if there is none or
  * the machine can't run it. *Local*; reads system files, so once a context. */
-const struct eng_kernels *eng_kernels_find(const char *name);
+const struct base_kernels *base_kernels_find(const char *name);
 
 /** The i-th table built in (0 is "ref"), NULL past the end. For tests. */
-const struct eng_kernels *eng_kernels_at(size_t i);
+const struct base_kernels *base_kernels_at(size_t i);
 
 /** Floating-point state of the calling thread, saved. */
-struct eng_fp_state {
+struct base_fp_state {
     uint32_t control;
 };
 
 /** Sets round to nearest, denormals kept, no traps; saves what was. */
-void eng_fp_enter(struct eng_fp_state *saved);
+void base_fp_enter(struct base_fp_state *saved);
 /** Puts the saved state back. */
-void eng_fp_leave(const struct eng_fp_state *saved);
+void base_fp_leave(const struct base_fp_state *saved);
 
 #endif

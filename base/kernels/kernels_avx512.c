@@ -1,5 +1,5 @@
 #include "base/kernels/vector_avx512.h"
 
-#define TABLE eng_kernels_avx512
+#define TABLE base_kernels_avx512
 
 #include "base/kernels/kernels_loop.h"

@@ -8,19 +8,19 @@
 /* ------------------------------------------------------------------ update */
 
 /** An optimizer's arithmetic. */
-template <enum eng_rule rule> INLINE void apply(const struct constants *c, struct elements *x)
+template <enum base_rule rule> INLINE void apply(const struct constants *c, struct elements *x)
 {
-    if (rule == ENG_RULE_ADAM)
+    if (rule == BASE_RULE_ADAM)
         adam(c, x);
-    else if (rule == ENG_RULE_SGD)
+    else if (rule == BASE_RULE_SGD)
         sgd(c, x);
-    else if (rule == ENG_RULE_LION)
+    else if (rule == BASE_RULE_LION)
         lion(c, x);
     else
         adagrad(c, x);
 }
 
-INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
+INLINE struct constants constants_of(const struct base_rule_scalars *scalars)
 {
     struct constants c;
     c.gradient_scale = scalars->gradient_scale;
@@ -39,7 +39,7 @@ INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
 
 /** Stores a field of the state, of which that key of its slice is. */
 template <bool wide>
-INLINE unsigned store_field(const struct eng_device_run *run, unsigned dtype, const uint64_t *keys,
+INLINE unsigned store_field(const struct base_device_run *run, unsigned dtype, const uint64_t *keys,
                             int key, void *to, size_t i, unsigned n, const vector x[FOUR])
 {
     if (wide || dtype == ZERO_F32)
@@ -51,14 +51,14 @@ INLINE unsigned store_field(const struct eng_device_run *run, unsigned dtype, co
 static __device__ __noinline__ void report(uint64_t *lowest, uint64_t which, uint64_t element)
 {
     atomicMin((unsigned long long *)lowest,
-              (unsigned long long)(which << ENG_DEVICE_BAD_SHIFT | element));
+              (unsigned long long)(which << BASE_DEVICE_BAD_SHIFT | element));
 }
 
-template <enum eng_rule rule, bool wide>
-INLINE void update_four(const struct eng_device_run *run, const struct constants *c,
+template <enum base_rule rule, bool wide>
+INLINE void update_four(const struct base_device_run *run, const struct constants *c,
                         const uint64_t *keys, uint64_t *wrong, size_t i, unsigned n)
 {
-    const int moments = rule == ENG_RULE_ADAM ? 2 : 1;
+    const int moments = rule == BASE_RULE_ADAM ? 2 : 1;
     vector gradient[FOUR], weight[FOUR], moment[moments][FOUR];
     load_any(run->gradient_dtype, run->gradient, i, n, gradient);
     load_any(wide ? (unsigned)ZERO_F32 : run->weight_dtype, run->weight, i, n, weight);
@@ -84,11 +84,11 @@ INLINE void update_four(const struct eng_device_run *run, const struct constants
         which |= store_nearest(run->work_dtype, run->work, i, n, weight);
     for (unsigned j = 0; which && wrong && j < n; j++)
         if (which >> j & 1)
-            report(wrong, run->key / ENG_DEVICE_KEYS, run->first + i + j);
+            report(wrong, run->key / BASE_DEVICE_KEYS, run->first + i + j);
 }
 
-template <enum eng_rule rule, bool wide>
-INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_scalars *scalars,
+template <enum base_rule rule, bool wide>
+INLINE void update_run(const struct base_device_run *run, const struct base_rule_scalars *scalars,
                        const uint64_t *keys, uint64_t *wrong)
 {
     const struct constants c = constants_of(scalars);
@@ -102,47 +102,47 @@ INLINE void update_run(const struct eng_device_run *run, const struct eng_rule_s
 }
 
 /** Whether all of a run's sums are finite, if anybody wants to know. */
-INLINE bool are_finite(const struct eng_device_update *u, const struct eng_device_run *run)
+INLINE bool are_finite(const struct base_device_update *u, const struct base_device_run *run)
 {
-    for (unsigned g = 0; u->finite_only && g * ENG_GRANULE < run->count; g++)
+    for (unsigned g = 0; u->finite_only && g * BASE_GRANULE < run->count; g++)
         if (!(run->squares[g] <= 1e300))
             return false;
     return true;
 }
 
 /** A block a run. */
-template <bool wide> INLINE void update(const struct eng_device_update *u)
+template <bool wide> INLINE void update(const struct base_device_update *u)
 {
     if (u->gate && *u->gate == 0)
         return;
     if (!are_finite(u, &u->runs[blockIdx.x])) // looked at before it takes registers
         return;
-    const struct eng_device_run run = u->runs[blockIdx.x];
-    const struct eng_rule_scalars *scalars = &u->scalars[run.group];
+    const struct base_device_run run = u->runs[blockIdx.x];
+    const struct base_rule_scalars *scalars = &u->scalars[run.group];
     switch (scalars->rule) {
-    case ENG_RULE_ADAM:
-        update_run<ENG_RULE_ADAM, wide>(&run, scalars, u->keys, u->wrong);
+    case BASE_RULE_ADAM:
+        update_run<BASE_RULE_ADAM, wide>(&run, scalars, u->keys, u->wrong);
         break;
-    case ENG_RULE_SGD:
-        update_run<ENG_RULE_SGD, wide>(&run, scalars, u->keys, u->wrong);
+    case BASE_RULE_SGD:
+        update_run<BASE_RULE_SGD, wide>(&run, scalars, u->keys, u->wrong);
         break;
-    case ENG_RULE_LION:
-        update_run<ENG_RULE_LION, wide>(&run, scalars, u->keys, u->wrong);
+    case BASE_RULE_LION:
+        update_run<BASE_RULE_LION, wide>(&run, scalars, u->keys, u->wrong);
         break;
     default:
-        update_run<ENG_RULE_ADAGRAD, wide>(&run, scalars, u->keys, u->wrong);
+        update_run<BASE_RULE_ADAGRAD, wide>(&run, scalars, u->keys, u->wrong);
         break;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_update(struct eng_device_update u)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_update(struct base_device_update u)
 {
     update<true>(&u);
 }
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_update_rounded(struct eng_device_update u)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_update_rounded(struct base_device_update u)
 {
     update<false>(&u);
 }
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
  * order that defines the sum, in a register, and reads STRIP elements at once, so that enough bytes
  * are under way.
  */
-enum { STRIP = 8, LANE_STRIPS = ENG_GRANULE / ENG_SUM_LANES / STRIP };
+enum { STRIP = 8, LANE_STRIPS = BASE_GRANULE / BASE_SUM_LANES / STRIP };
 
 /** Element i of an array. */
 template <unsigned dtype> INLINE vector load_one(const void *from, size_t i)
@@ -169,16 +169,16 @@ template <unsigned dtype> INLINE vector load_one(const void *from, size_t i)
 template <unsigned dtype> INLINE void load_strip(const void *from, size_t i, vector x[STRIP])
 {
     for (unsigned j = 0; j < STRIP; j++)
-        x[j] = load_one<dtype>(from, i + j * ENG_SUM_LANES);
+        x[j] = load_one<dtype>(from, i + j * BASE_SUM_LANES);
 }
 
 INLINE void store_strip(float *to, size_t i, const vector x[STRIP])
 {
     for (unsigned j = 0; j < STRIP; j++)
-        to[i + j * ENG_SUM_LANES] = x[j];
+        to[i + j * BASE_SUM_LANES] = x[j];
 }
 
-INLINE const void *contribution(const struct eng_device_sum *s, int k)
+INLINE const void *contribution(const struct base_device_sum *s, int k)
 {
     return k == s->own_index ? s->own : (const unsigned char *)s->received + (size_t)k * s->stride;
 }
@@ -189,7 +189,7 @@ static __device__ __noinline__ void report_strip(const void *from, unsigned dtyp
                                                  uint64_t *bad, uint64_t micro, uint64_t first)
 {
     for (unsigned j = 0; j < STRIP; j++) {
-        const size_t element = i + j * ENG_SUM_LANES;
+        const size_t element = i + j * BASE_SUM_LANES;
         vector x[FOUR];
         load_any(dtype, from, element, 1, x);
         if (!is_finite(x[0]))
@@ -199,7 +199,7 @@ static __device__ __noinline__ void report_strip(const void *from, unsigned dtyp
 
 /** The lane's elements from i on; their sums so far, if a block was finished. */
 template <unsigned dtype>
-INLINE void sum_strip(const struct eng_device_sum *s, size_t i, vector total[STRIP])
+INLINE void sum_strip(const struct base_device_sum *s, size_t i, vector total[STRIP])
 {
     vector block[STRIP];
     bool stores = s->store, finite = true;
@@ -231,12 +231,12 @@ INLINE void sum_strip(const struct eng_device_sum *s, size_t i, vector total[STR
 }
 
 /** Sums a lane of a granule; returns its squares. */
-template <unsigned dtype> INLINE double sum_lane(const struct eng_device_sum *s, size_t first)
+template <unsigned dtype> INLINE double sum_lane(const struct base_device_sum *s, size_t first)
 {
     double squares = 0;
     for (unsigned strip = 0; strip < LANE_STRIPS; strip++) {
         vector total[STRIP] = {0};
-        sum_strip<dtype>(s, first + strip * STRIP * ENG_SUM_LANES, total);
+        sum_strip<dtype>(s, first + strip * STRIP * BASE_SUM_LANES, total);
         for (int j = 0; s->squares && j < STRIP; j++)
             squares = __fma_rn((double)total[j], (double)total[j], squares);
     }
@@ -244,11 +244,11 @@ template <unsigned dtype> INLINE double sum_lane(const struct eng_device_sum *s,
 }
 
 /** The squares of a lane of the only contribution, which stays where it is. Two strips at once. */
-template <unsigned dtype> INLINE double square_lane(const struct eng_device_sum *s, size_t first)
+template <unsigned dtype> INLINE double square_lane(const struct base_device_sum *s, size_t first)
 {
     double squares = 0;
     for (unsigned strip = 0; strip < LANE_STRIPS; strip += 2) {
-        const size_t i = first + strip * STRIP * ENG_SUM_LANES, next = i + STRIP * ENG_SUM_LANES;
+        const size_t i = first + strip * STRIP * BASE_SUM_LANES, next = i + STRIP * BASE_SUM_LANES;
         const void *from = contribution(s, 0);
         vector x[2 * STRIP];
         bool finite = true;
@@ -266,17 +266,17 @@ template <unsigned dtype> INLINE double square_lane(const struct eng_device_sum 
     return squares;
 }
 
-template <unsigned dtype> INLINE double take_lane(const struct eng_device_sum *s, size_t first)
+template <unsigned dtype> INLINE double take_lane(const struct base_device_sum *s, size_t first)
 {
     return s->accumulator || s->count > 1 ? sum_lane<dtype>(s, first)
                                           : square_lane<dtype>(s, first);
 }
 
 /** Adds a granule's lanes, those that are 8 apart first, then 4, 2, 1. */
-INLINE void add_lanes(const struct eng_device_sum *s, size_t granule, double *lanes)
+INLINE void add_lanes(const struct base_device_sum *s, size_t granule, double *lanes)
 {
-    const unsigned lane = threadIdx.x % ENG_SUM_LANES;
-    for (unsigned left = ENG_SUM_LANES / 2; left > 0; left /= 2) {
+    const unsigned lane = threadIdx.x % BASE_SUM_LANES;
+    for (unsigned left = BASE_SUM_LANES / 2; left > 0; left /= 2) {
         __syncthreads();
         if (lane < left)
             lanes[threadIdx.x] = __dadd_rn(lanes[threadIdx.x], lanes[threadIdx.x + left]);
@@ -289,11 +289,12 @@ INLINE void add_lanes(const struct eng_device_sum *s, size_t granule, double *la
 }
 
 /** A block a tile of some granules. */
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(struct eng_device_sum s)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_sum(struct base_device_sum s)
 {
-    __shared__ double lanes[ENG_CUDA_THREADS];
-    const size_t granule = (size_t)blockIdx.x * ENG_CUDA_TILE + threadIdx.x / ENG_SUM_LANES;
-    const size_t first = granule * ENG_GRANULE + threadIdx.x % ENG_SUM_LANES;
+    __shared__ double lanes[BASE_CUDA_THREADS];
+    const size_t granule = (size_t)blockIdx.x * BASE_CUDA_TILE + threadIdx.x / BASE_SUM_LANES;
+    const size_t first = granule * BASE_GRANULE + threadIdx.x % BASE_SUM_LANES;
     double squares = 0; // of granules that are not there, too
     if (granule < s.granules)
         squares = s.dtype == ZERO_F32    ? take_lane<ZERO_F32>(&s, first)
@@ -307,8 +308,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS) eng_cuda_sum(stru
 
 /* ------------------------------------------------------------------ one contribution */
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_add(struct eng_device_addition a)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_add(struct base_device_addition a)
 {
     const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= a.count)
@@ -322,8 +323,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
     store_nearest(a.dtype, a.to, i, n, total);
 }
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_search(struct eng_device_search s)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_search(struct base_device_search s)
 {
     const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= s.count)
@@ -337,10 +338,10 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
 }
 
 /** A block a gap. */
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_clear(struct eng_device_clearing c)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_clear(struct base_device_clearing c)
 {
-    const struct eng_device_gap gap = c.gaps[blockIdx.x];
+    const struct base_device_gap gap = c.gaps[blockIdx.x];
     uint16_t *to = (uint16_t *)((unsigned char *)c.buffer + gap.first);
     for (size_t i = threadIdx.x; i < gap.bytes / sizeof *to; i += blockDim.x)
         to[i] = 0;
@@ -357,8 +358,8 @@ INLINE void add_exactly(unsigned long long *limbs, double value)
 }
 
 /** Every block adds a part of them up by itself first. */
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_squares(struct eng_device_squares q)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_squares(struct base_device_squares q)
 {
     __shared__ unsigned long long limbs[BASE_EXACT_SUM_LIMBS];
     if (threadIdx.x < BASE_EXACT_SUM_LIMBS)
@@ -378,8 +379,8 @@ extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
         atomicAdd((unsigned long long *)q.limbs + threadIdx.x, limbs[threadIdx.x]);
 }
 
-extern "C" __global__ void __launch_bounds__(ENG_CUDA_THREADS)
-    eng_cuda_convert(struct eng_device_conversion c)
+extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
+    base_cuda_convert(struct base_device_conversion c)
 {
     const size_t i = FOUR * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= c.count)

@@ -12,12 +12,12 @@
 
 /** Threads of every block: a granule's elements, four each; and four for each granule of a digest's
  * run. */
-#define ENG_CUDA_THREADS (ENG_GRANULE / 4)
+#define BASE_CUDA_THREADS (BASE_GRANULE / 4)
 
 /** Granules that a block of the sum takes: a thread for each of their lanes. */
-#define ENG_CUDA_TILE (ENG_CUDA_THREADS / ENG_SUM_LANES)
+#define BASE_CUDA_TILE (BASE_CUDA_THREADS / BASE_SUM_LANES)
 
 /** Blocks of the kernel that adds squares: enough of them for every GPU there is. */
-#define ENG_CUDA_SQUARE_BLOCKS 256
+#define BASE_CUDA_SQUARE_BLOCKS 256
 
 #endif

@@ -15,63 +15,65 @@ static bool usable(void)
     return runs_here();
 }
 
-static void update_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+static void update_adam(const struct base_rule_scalars *scalars, const struct base_update *run)
 {
     update(&rule_adam, scalars, run);
 }
 
-static void update_sgd(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+static void update_sgd(const struct base_rule_scalars *scalars, const struct base_update *run)
 {
     update(&rule_sgd, scalars, run);
 }
 
-static void update_lion(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+static void update_lion(const struct base_rule_scalars *scalars, const struct base_update *run)
 {
     update(&rule_lion, scalars, run);
 }
 
-static void update_adagrad(const struct eng_rule_scalars *scalars, const struct eng_update *run)
+static void update_adagrad(const struct base_rule_scalars *scalars, const struct base_update *run)
 {
     update(&rule_adagrad, scalars, run);
 }
 
-static size_t update_sum_adam(const struct eng_rule_scalars *scalars, const struct eng_update *run,
-                              const struct eng_contributions *from, double *squares)
+static size_t update_sum_adam(const struct base_rule_scalars *scalars,
+                              const struct base_update *run, const struct base_contributions *from,
+                              double *squares)
 {
     return update_sum(&rule_adam, scalars, run, from, squares);
 }
 
-static size_t update_sum_sgd(const struct eng_rule_scalars *scalars, const struct eng_update *run,
-                             const struct eng_contributions *from, double *squares)
+static size_t update_sum_sgd(const struct base_rule_scalars *scalars, const struct base_update *run,
+                             const struct base_contributions *from, double *squares)
 {
     return update_sum(&rule_sgd, scalars, run, from, squares);
 }
 
-static size_t update_sum_lion(const struct eng_rule_scalars *scalars, const struct eng_update *run,
-                              const struct eng_contributions *from, double *squares)
+static size_t update_sum_lion(const struct base_rule_scalars *scalars,
+                              const struct base_update *run, const struct base_contributions *from,
+                              double *squares)
 {
     return update_sum(&rule_lion, scalars, run, from, squares);
 }
 
-static size_t update_sum_adagrad(const struct eng_rule_scalars *scalars,
-                                 const struct eng_update *run, const struct eng_contributions *from,
-                                 double *squares)
+static size_t update_sum_adagrad(const struct base_rule_scalars *scalars,
+                                 const struct base_update *run,
+                                 const struct base_contributions *from, double *squares)
 {
     return update_sum(&rule_adagrad, scalars, run, from, squares);
 }
 
-const struct eng_kernels TABLE = {
-    .size = sizeof(struct eng_kernels),
+const struct base_kernels TABLE = {
+    .size = sizeof(struct base_kernels),
     .name = ISA_NAME,
     .usable = usable,
-    .update = {[ENG_RULE_ADAM] = update_adam,
-               [ENG_RULE_SGD] = update_sgd,
-               [ENG_RULE_LION] = update_lion,
-               [ENG_RULE_ADAGRAD] = update_adagrad},
-    .update_sum = {[ENG_RULE_ADAM] = update_sum_adam,
-                   [ENG_RULE_SGD] = update_sum_sgd,
-                   [ENG_RULE_LION] = update_sum_lion,
-                   [ENG_RULE_ADAGRAD] = update_sum_adagrad},
+    .update = {[BASE_RULE_ADAM] = update_adam,
+               [BASE_RULE_SGD] = update_sgd,
+               [BASE_RULE_LION] = update_lion,
+               [BASE_RULE_ADAGRAD] = update_adagrad},
+    .update_sum = {[BASE_RULE_ADAM] = update_sum_adam,
+                   [BASE_RULE_SGD] = update_sum_sgd,
+                   [BASE_RULE_LION] = update_sum_lion,
+                   [BASE_RULE_ADAGRAD] = update_sum_adagrad},
     .sum_squares = sum_squares,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,

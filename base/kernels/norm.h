@@ -13,7 +13,7 @@
  * it is not 0, is how many there are, and nothing is before them. `before` is that of `from`: a
  * NULL that the compiler knows saves a register. */
 struct addends {
-    const struct eng_contributions *from;
+    const struct base_contributions *from;
     zero_dtype dtype;
     int few;
     const void *pair[2];
@@ -23,7 +23,7 @@ struct addends {
 /** Their sum at element i of the run. */
 INLINE vector sum_of(const struct addends *a, size_t i)
 {
-    const struct eng_contributions *from = a->from;
+    const struct base_contributions *from = a->from;
     const void *one = a->pair[0];
     if (a->few)
         return sum_in_order(a->dtype, NULL, 0, one, a->pair, a->few, from->first + i);
@@ -34,7 +34,7 @@ INLINE vector sum_of(const struct addends *a, size_t i)
 INLINE void square_block(const struct addends *a, size_t i, struct squares *lanes)
 {
 #pragma GCC unroll 16
-    for (size_t lane = 0; lane < ENG_SUM_LANES; lane += WIDTH) {
+    for (size_t lane = 0; lane < BASE_SUM_LANES; lane += WIDTH) {
         if (a->few == 1 && a->dtype == ZERO_F32)
             load_to_squares(lanes, lane, (const float *)a->pair[0] + a->from->first + i + lane);
         else
@@ -48,18 +48,18 @@ INLINE double squares_of(const struct squares *lanes)
     const double sum = add_lanes(lanes);
     if (__builtin_expect(isfinite(sum), true))
         return sum;
-    double lane[ENG_SUM_LANES];
+    double lane[BASE_SUM_LANES];
     store_squares(lane, lanes);
-    return eng_add_lanes(lane);
+    return base_add_lanes(lane);
 }
 
 /** The granules at i and at j, side by side: an addition waits for the one before it in the same
  * granule only. */
 INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i, double *at_j)
 {
-    assert(i % ENG_GRANULE == 0 && j % ENG_GRANULE == 0);
+    assert(i % BASE_GRANULE == 0 && j % BASE_GRANULE == 0);
     struct squares one = no_squares(), other = no_squares();
-    for (size_t k = 0; k < ENG_GRANULE; k += ENG_SUM_LANES) {
+    for (size_t k = 0; k < BASE_GRANULE; k += BASE_SUM_LANES) {
         square_block(a, i + k, &one);
         square_block(a, j + k, &other);
     }
@@ -70,36 +70,37 @@ INLINE void square_two(const struct addends *a, size_t i, size_t j, double *at_i
 /** A granule, or what there is of it. */
 INLINE double square_one(const struct addends *a, size_t i, size_t end)
 {
-    assert(i <= end && end - i <= ENG_GRANULE);
+    assert(i <= end && end - i <= BASE_GRANULE);
     struct squares lanes = no_squares();
-    for (; end - i >= ENG_SUM_LANES; i += ENG_SUM_LANES)
+    for (; end - i >= BASE_SUM_LANES; i += BASE_SUM_LANES)
         square_block(a, i, &lanes);
-    double lane[ENG_SUM_LANES];
-    float total[ENG_SUM_LANES];
+    double lane[BASE_SUM_LANES];
+    float total[BASE_SUM_LANES];
     store_squares(lane, &lanes);
-    const size_t done = eng_add_contributions(a->from, i, end - i, total);
-    eng_add_squares(lane, 0, done + (done < end - i), total);
-    return eng_add_lanes(lane);
+    const size_t done = base_add_contributions(a->from, i, end - i, total);
+    base_add_squares(lane, 0, done + (done < end - i), total);
+    return base_add_lanes(lane);
 }
 
-INLINE void square_sums(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+INLINE void square_sums(size_t elements, const struct base_contributions *from, zero_dtype dtype,
                         int few, const float *before, double *squares)
 {
-    const struct eng_contributions parts = *from;
+    const struct base_contributions parts = *from;
     const struct addends a = {
         &parts, dtype, few, {from->sources[0], from->sources[few > 1]}, before};
     // One of the two goes through the first half and the other one through the second: what either
     // asks for ahead is its own next.
-    const size_t half = elements / ENG_GRANULE / 2;
+    const size_t half = elements / BASE_GRANULE / 2;
     for (size_t k = 0; k < half; k++)
-        square_two(&a, k * ENG_GRANULE, (half + k) * ENG_GRANULE, &squares[k], &squares[half + k]);
-    for (size_t k = 2 * half, i; (i = k * ENG_GRANULE) < elements; k++) {
+        square_two(&a, k * BASE_GRANULE, (half + k) * BASE_GRANULE, &squares[k],
+                   &squares[half + k]);
+    for (size_t k = 2 * half, i; (i = k * BASE_GRANULE) < elements; k++) {
         const size_t left = elements - i;
-        squares[k] = square_one(&a, i, left < ENG_GRANULE ? elements : i + ENG_GRANULE);
+        squares[k] = square_one(&a, i, left < BASE_GRANULE ? elements : i + BASE_GRANULE);
     }
 }
 
-INLINE void square_some(size_t elements, const struct eng_contributions *from, zero_dtype dtype,
+INLINE void square_some(size_t elements, const struct base_contributions *from, zero_dtype dtype,
                         double *squares)
 {
     assert(from->count >= 1);
@@ -113,7 +114,7 @@ INLINE void square_some(size_t elements, const struct eng_contributions *from, z
         square_sums(elements, from, dtype, 0, NULL, squares);
 }
 
-static void sum_squares(size_t count, const struct eng_contributions *from, double *squares)
+static void sum_squares(size_t count, const struct base_contributions *from, double *squares)
 {
     switch (from->dtype) {
     case ZERO_BF16:

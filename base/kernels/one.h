@@ -63,8 +63,8 @@ INLINE void multiply(words x, uint32_t constant, words *high, words *low)
 INLINE words rounded_bf16(uint64_t key, uint64_t element, words x)
 {
     words random[4];
-    const uint64_t turn = element % DRAW_BF16 / ENG_DRAW_LANES;
-    draw(key, element / DRAW_BF16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
+    const uint64_t turn = element % DRAW_BF16 / BASE_DRAW_LANES;
+    draw(key, element / DRAW_BF16 * BASE_DRAW_LANES + element % BASE_DRAW_LANES, random);
     return stochastic_bf16(x, turn % 2 ? random[turn / 2] >> 16 : random[turn / 2] & 0xffff);
 }
 
@@ -72,8 +72,8 @@ INLINE words rounded_bf16(uint64_t key, uint64_t element, words x)
 INLINE words rounded_f16(uint64_t key, uint64_t element, words x)
 {
     words random[4];
-    draw(key, element / DRAW_F16 * ENG_DRAW_LANES + element % ENG_DRAW_LANES, random);
-    return stochastic_f16(x, random[element % DRAW_F16 / ENG_DRAW_LANES]);
+    draw(key, element / DRAW_F16 * BASE_DRAW_LANES + element % BASE_DRAW_LANES, random);
+    return stochastic_f16(x, random[element % DRAW_F16 / BASE_DRAW_LANES]);
 }
 
 #endif

@@ -28,11 +28,11 @@ INLINE packet load_source(zero_dtype dtype, bool ask, const void *source, size_t
     switch (dtype) {
     case ZERO_BF16:
         if (ask)
-            eng_prefetch(halves_at);
+            base_prefetch(halves_at);
         return packet_of(load_bf16(halves_at));
     case ZERO_F16:
         if (ask)
-            eng_prefetch(halves_at);
+            base_prefetch(halves_at);
         return packet_of(load_f16(halves_at));
     case ZERO_F64:
     case ZERO_I64:

@@ -7,15 +7,15 @@
 
 enum { DISTANCE = 2048, DISTANCE_AMD = 512 };
 
-size_t eng_prefetch_bytes = DISTANCE;
+size_t base_prefetch_bytes = DISTANCE;
 
 static void choose(void)
 {
     if (base_cpu_detect().amd)
-        eng_prefetch_bytes = DISTANCE_AMD;
+        base_prefetch_bytes = DISTANCE_AMD;
 }
 
-void eng_prefetch_choose(void)
+void base_prefetch_choose(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, choose);

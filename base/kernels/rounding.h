@@ -18,7 +18,7 @@ INLINE words nearest_bf16(words x)
 INLINE words stochastic_bf16(words x, words random)
 {
     const words magnitude = both(x, word(0x7fffffff));
-    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_BF16), right(sum(x, random), 16));
+    return if_above(magnitude, word(0x7f800000), word(BASE_NAN_BF16), right(sum(x, random), 16));
 }
 
 /** The bits of a neighbour in f16, by the high 31 of 32 random bits. */
@@ -36,12 +36,12 @@ INLINE words stochastic_f16(words x, words random)
     const words carry = right(sum(both(dropped, word(0x7fffffff)), right(random, 1)), 31);
     const words finite = sum(right_by(kept, drop), carry);
     const words rounded = if_above(magnitude, word(0x477fffff), word(0x7c00), finite);
-    return if_above(magnitude, word(0x7f800000), word(ENG_NAN_F16),
+    return if_above(magnitude, word(0x7f800000), word(BASE_NAN_F16),
                     either(both(right(x, 16), word(0x8000)), rounded));
 }
 
 /** Elements whose random numbers are drawn together: 8 halves of a block each, or 4 words. */
-enum { DRAW_BF16 = ENG_DRAW_LANES * 8, DRAW_F16 = ENG_DRAW_LANES * 4 };
+enum { DRAW_BF16 = BASE_DRAW_LANES * 8, DRAW_F16 = BASE_DRAW_LANES * 4 };
 
 /** Random numbers of the blocks block .. block + WIDTH - 1 (zero/random.h: zero_philox()). block is
  * a multiple of WIDTH. */

@@ -15,7 +15,7 @@ struct constants {
 
 /** What an update reads and writes of a vector of elements. */
 struct elements {
-    vector gradient, moment[ENG_MAX_MOMENTS], weight;
+    vector gradient, moment[BASE_MAX_MOMENTS], weight;
 };
 
 /** The gradient an optimizer works with. */

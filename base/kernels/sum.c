@@ -11,27 +11,27 @@
 #include <emmintrin.h>
 #endif
 
-const struct coll_sum_kernels *coll_sum_at(int i)
+const struct base_sum_kernels *base_sum_at(int i)
 {
-    const struct coll_sum_kernels *usable[4] = {&coll_sum_ref};
+    const struct base_sum_kernels *usable[4] = {&base_sum_ref};
 #if defined(__x86_64__)
     const struct base_cpu cpu = base_cpu_detect();
     int count = 1;
     if (cpu.avx2)
-        usable[count++] = &coll_sum_avx2;
+        usable[count++] = &base_sum_avx2;
     if (cpu.avx512)
-        usable[count++] = &coll_sum_avx512;
+        usable[count++] = &base_sum_avx512;
 #endif
     return i >= 0 && i < 4 ? usable[i] : NULL;
 }
 
-const struct coll_sum_kernels *coll_sum_best(void)
+const struct base_sum_kernels *base_sum_best(void)
 {
-    const struct coll_sum_kernels *best = coll_sum_at(0), *next;
-    eng_prefetch_choose();
-    for (int i = 1; (next = coll_sum_at(i)) != NULL; i++)
+    const struct base_sum_kernels *best = base_sum_at(0), *next;
+    base_prefetch_choose();
+    for (int i = 1; (next = base_sum_at(i)) != NULL; i++)
         best = next;
-    assert(best->size == sizeof(struct coll_sum_kernels));
+    assert(best->size == sizeof(struct base_sum_kernels));
     return best;
 }
 
@@ -51,9 +51,9 @@ static bool is_finite(zero_dtype dtype, const void *source, size_t i)
     }
 }
 
-size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n)
+size_t base_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n)
 {
-    assert((int)dtype < COLL_DTYPES && first + n >= first);
+    assert((int)dtype < BASE_DTYPES && first + n >= first);
     size_t i = first;
     while (i < first + n && is_finite(dtype, source, i))
         i++;
@@ -61,27 +61,27 @@ size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, si
     return i;
 }
 
-void coll_sum_fence(void)
+void base_sum_fence(void)
 {
 #if defined(__x86_64__)
     _mm_sfence();
 #endif
 }
 
-size_t coll_sum_core_bytes(void)
+size_t base_sum_core_bytes(void)
 {
     enum { USUAL = 1 << 20 };
     const long level2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return level2 > 0 ? (size_t)level2 : USUAL;
 }
 
-size_t coll_sum_cache_bytes(void)
+size_t base_sum_cache_bytes(void)
 {
     const long level3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return level3 > 0 ? (size_t)level3 : coll_sum_core_bytes();
+    return level3 > 0 ? (size_t)level3 : base_sum_core_bytes();
 }
 
-size_t coll_dtype_bytes(zero_dtype dtype)
+size_t base_dtype_bytes(zero_dtype dtype)
 {
     switch (dtype) {
     case ZERO_BF16:
@@ -98,7 +98,7 @@ size_t coll_dtype_bytes(zero_dtype dtype)
     }
 }
 
-zero_dtype coll_accumulator_dtype(zero_dtype dtype)
+zero_dtype base_accumulator_dtype(zero_dtype dtype)
 {
     return dtype == ZERO_BF16 || dtype == ZERO_F16 ? ZERO_F32 : dtype;
 }

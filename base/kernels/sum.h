@@ -13,17 +13,17 @@
 #include <stdint.h>
 
 enum {
-    COLL_DTYPES = ZERO_I64 + 1,
-    COLL_SUM_TILE = 4096,  /**< elements: a tile of every source and the sum fit in cache */
-    COLL_SUM_UNROLLED = 8, /**< sources for which sums have loops of their own */
-    COLL_SUM_LINE = 64,    /**< bytes of a cache line */
+    BASE_DTYPES = ZERO_I64 + 1,
+    BASE_SUM_TILE = 4096,  /**< elements: a tile of every source and the sum fit in cache */
+    BASE_SUM_UNROLLED = 8, /**< sources for which sums have loops of their own */
+    BASE_SUM_LINE = 64,    /**< bytes of a cache line */
 };
 
 /** Where a result is to be left. */
-enum coll_sum_to {
-    COLL_SUM_CACHE,  /**< ordinary stores */
-    COLL_SUM_MEMORY, /**< past the caches: this process does not read it soon. Visible to other
-                        processors after coll_sum_fence() */
+enum base_sum_to {
+    BASE_SUM_CACHE,  /**< ordinary stores */
+    BASE_SUM_MEMORY, /**< past the caches: this process does not read it soon. Visible to other
+                        processors after base_sum_fence() */
 };
 
 /**
@@ -33,7 +33,7 @@ enum coll_sum_to {
  *
  * where sk is sources[k]; with `store` s0[first + i] takes the place of the first addition. Or the
  * least or the greatest of them in place of the sum; a NaN among them makes it NaN. Done in the
- * accumulator's type (coll_accumulator_dtype()), which sum has; integers are added modulo 2^n. NaN
+ * accumulator's type (base_accumulator_dtype()), which sum has; integers are added modulo 2^n. NaN
  * is written as the positive quiet one without payload. sum and the sources are aligned to their
  * elements. Expects round to nearest and denormals.
  *
@@ -41,15 +41,15 @@ enum coll_sum_to {
  * rounded to the sources' dtype, to nearest, ties to even. `to` is then about these, and sum gets
  * ordinary stores, or may be NULL if `store` is set.
  */
-struct coll_pass {
-    enum coll_op op;
+struct base_pass {
+    enum base_op op;
     void *sum;
     const void *const *sources;
     int count; /**< of sources, at least 1 */
     size_t first, n;
     bool store;
     bool far; /**< the sources are in no near cache: they are asked for ahead */
-    enum coll_sum_to to;
+    enum base_sum_to to;
     void *const *also;
     int also_count;
     size_t also_first;
@@ -58,33 +58,33 @@ struct coll_pass {
 
 /** Does it. Returns whether every element read from the sources is finite; true for integers, and
  * for the least and the greatest. */
-typedef bool (*coll_sum_fn)(const struct coll_pass *pass);
+typedef bool (*base_sum_fn)(const struct base_pass *pass);
 
 /** Copies bytes that don't overlap. */
-typedef void (*coll_copy_fn)(void *to, const void *from, size_t bytes, enum coll_sum_to where);
+typedef void (*base_copy_fn)(void *to, const void *from, size_t bytes, enum base_sum_to where);
 
-struct coll_sum_kernels {
+struct base_sum_kernels {
     size_t size;
     const char *name;             /**< "ref", "avx2", "avx512" */
-    coll_sum_fn sum[COLL_DTYPES]; /**< by the sources' dtype */
-    coll_copy_fn copy;
+    base_sum_fn sum[BASE_DTYPES]; /**< by the sources' dtype */
+    base_copy_fn copy;
 };
 
 /** The i-th table this machine can run, the plainest first; NULL past the end. */
-const struct coll_sum_kernels *coll_sum_at(int i);
+const struct base_sum_kernels *base_sum_at(int i);
 
 /** The fastest one. */
-const struct coll_sum_kernels *coll_sum_best(void);
+const struct base_sum_kernels *base_sum_best(void);
 
 /** The first of n elements from `first` on that is not finite; first + n if there is none, as among
  * integers. */
-size_t coll_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n);
+size_t base_sum_nonfinite(zero_dtype dtype, const void *source, size_t first, size_t n);
 
 /** Makes stores past the caches visible before what follows. */
-void coll_sum_fence(void);
+void base_sum_fence(void);
 
 /** Bytes of the last-level cache, which ranks share. */
-size_t coll_sum_cache_bytes(void);
+size_t base_sum_cache_bytes(void);
 
 /**
  * Bytes that a rank may read and write in a reduction and still find in its own cache: a fresh
@@ -93,13 +93,13 @@ size_t coll_sum_cache_bytes(void);
  * by 1.2 to 1.3 in a reduce-scatter and 1.4 to 1.7 in an all-reduce, also where everything fits in
  * level 3.
  */
-size_t coll_sum_core_bytes(void);
+size_t base_sum_core_bytes(void);
 
 /** The elements i .. i+n-1 of a pass, as a pass. */
-static inline struct coll_pass coll_sum_part(const struct coll_pass *pass, size_t i, size_t n,
+static inline struct base_pass base_sum_part(const struct base_pass *pass, size_t i, size_t n,
                                              size_t accumulator_bytes)
 {
-    struct coll_pass part = *pass;
+    struct base_pass part = *pass;
     if (pass->sum)
         part.sum = (unsigned char *)pass->sum + i * accumulator_bytes;
     part.first += i;
@@ -109,22 +109,22 @@ static inline struct coll_pass coll_sum_part(const struct coll_pass *pass, size_
 }
 
 /** How many of n elements lie before the first whole cache line. */
-static inline size_t coll_sum_head(const void *to, size_t n, size_t element_bytes)
+static inline size_t base_sum_head(const void *to, size_t n, size_t element_bytes)
 {
-    const size_t head = (size_t)(-(uintptr_t)to % COLL_SUM_LINE) / element_bytes;
+    const size_t head = (size_t)(-(uintptr_t)to % BASE_SUM_LINE) / element_bytes;
     return head < n ? head : n;
 }
 
-/** coll_sum_head() of the first of the other places that a pass leaves its result at. */
-static inline size_t coll_sum_also_head(const struct coll_pass *pass, size_t accumulator_bytes)
+/** base_sum_head() of the first of the other places that a pass leaves its result at. */
+static inline size_t base_sum_also_head(const struct base_pass *pass, size_t accumulator_bytes)
 {
     const size_t bytes =
         pass->narrow && accumulator_bytes == sizeof(float) ? sizeof(uint16_t) : accumulator_bytes;
-    return coll_sum_head((unsigned char *)pass->also[0] + pass->also_first * bytes, pass->n, bytes);
+    return base_sum_head((unsigned char *)pass->also[0] + pass->also_first * bytes, pass->n, bytes);
 }
 
-extern const struct coll_sum_kernels coll_sum_ref;
-extern const struct coll_sum_kernels coll_sum_avx2;
-extern const struct coll_sum_kernels coll_sum_avx512;
+extern const struct base_sum_kernels base_sum_ref;
+extern const struct base_sum_kernels base_sum_avx2;
+extern const struct base_sum_kernels base_sum_avx512;
 
 #endif

@@ -1,5 +1,5 @@
 #include "base/kernels/vector_avx2.h"
 
-#define TABLE coll_sum_avx2
+#define TABLE base_sum_avx2
 
 #include "base/kernels/sum_loop.h"

@@ -1,5 +1,5 @@
 #include "base/kernels/vector_avx512.h"
 
-#define TABLE coll_sum_avx512
+#define TABLE base_sum_avx512
 
 #include "base/kernels/sum_loop.h"

@@ -15,15 +15,15 @@
 #include <string.h>
 
 /** Packets of a block, which is two cache lines. */
-enum { VECTORS = 2 * COLL_SUM_LINE / sizeof(packet) };
+enum { VECTORS = 2 * BASE_SUM_LINE / sizeof(packet) };
 
 /* ------------------------------------------------------------------ more places */
 
 // There is no NaN among these: blocks that have one are left to the definition.
 
-INLINE void put(void *to, packet value, enum coll_sum_to where)
+INLINE void put(void *to, packet value, enum base_sum_to where)
 {
-    if (where == COLL_SUM_MEMORY && (uintptr_t)to % sizeof value == 0)
+    if (where == BASE_SUM_MEMORY && (uintptr_t)to % sizeof value == 0)
         stream_packet(to, value);
     else
         store_packet(to, value, sizeof(uint32_t));
@@ -38,7 +38,7 @@ INLINE packet narrowed(zero_dtype dtype, packet low, packet high)
 }
 
 /** Leaves a block, of the elements i .., where a pass says that it goes as well. */
-INLINE void leave_wide(const struct coll_pass *pass, size_t bytes, size_t i, const packet *values)
+INLINE void leave_wide(const struct base_pass *pass, size_t bytes, size_t i, const packet *values)
 {
     for (int k = 0; k < pass->also_count; k++) {
         unsigned char *to = (unsigned char *)pass->also[k] + (pass->also_first + i) * bytes;
@@ -47,7 +47,7 @@ INLINE void leave_wide(const struct coll_pass *pass, size_t bytes, size_t i, con
     }
 }
 
-INLINE void leave_narrow(const struct coll_pass *pass, zero_dtype dtype, size_t i,
+INLINE void leave_narrow(const struct base_pass *pass, zero_dtype dtype, size_t i,
                          const packet *values)
 {
     for (size_t j = 0; j < VECTORS; j += 2) {
@@ -57,27 +57,27 @@ INLINE void leave_narrow(const struct coll_pass *pass, zero_dtype dtype, size_t 
     }
 }
 
-static void leave_wide4(const struct coll_pass *pass, size_t i, const packet *values)
+static void leave_wide4(const struct base_pass *pass, size_t i, const packet *values)
 {
     leave_wide(pass, 4, i, values);
 }
 
-static void leave_wide8(const struct coll_pass *pass, size_t i, const packet *values)
+static void leave_wide8(const struct base_pass *pass, size_t i, const packet *values)
 {
     leave_wide(pass, 8, i, values);
 }
 
-static void leave_bf16(const struct coll_pass *pass, size_t i, const packet *values)
+static void leave_bf16(const struct base_pass *pass, size_t i, const packet *values)
 {
     leave_narrow(pass, ZERO_BF16, i, values);
 }
 
-static void leave_f16(const struct coll_pass *pass, size_t i, const packet *values)
+static void leave_f16(const struct base_pass *pass, size_t i, const packet *values)
 {
     leave_narrow(pass, ZERO_F16, i, values);
 }
 
-INLINE void leave_also(const struct coll_pass *pass, const struct numbers *of, size_t i,
+INLINE void leave_also(const struct base_pass *pass, const struct numbers *of, size_t i,
                        const packet *values)
 {
     if (of->bytes == 8)
@@ -92,9 +92,9 @@ INLINE void leave_also(const struct coll_pass *pass, const struct numbers *of, s
 
 /* ------------------------------------------------------------------ the loop */
 
-INLINE void leave(packet *sum, const packet *values, enum coll_sum_to to)
+INLINE void leave(packet *sum, const packet *values, enum base_sum_to to)
 {
-    if (to == COLL_SUM_MEMORY) {
+    if (to == BASE_SUM_MEMORY) {
 #pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++)
             stream_packet(sum + j, values[j]);
@@ -111,24 +111,24 @@ INLINE void leave(packet *sum, const packet *values, enum coll_sum_to to)
 INLINE void ask_ahead(const struct numbers *of, const packet *sum, const void *const *sources,
                       int count, size_t at)
 {
-    const size_t ahead = eng_prefetch_bytes, block = VECTORS * sizeof(packet),
+    const size_t ahead = base_prefetch_bytes, block = VECTORS * sizeof(packet),
                  bytes = block / of->bytes * of->source_bytes;
 #pragma GCC unroll 8
     for (int k = 0; k < count; k++) {
         const uintptr_t source = (uintptr_t)sources[k] + at * of->source_bytes + ahead;
 #pragma GCC unroll 8
-        for (size_t line = 0; line < bytes; line += COLL_SUM_LINE)
+        for (size_t line = 0; line < bytes; line += BASE_SUM_LINE)
             __builtin_prefetch((const void *)(source + line));
     }
 #pragma GCC unroll 8
-    for (size_t line = 0; line < block && sum; line += COLL_SUM_LINE)
+    for (size_t line = 0; line < block && sum; line += BASE_SUM_LINE)
         __builtin_prefetch((const void *)((uintptr_t)sum + ahead + line), 1);
 }
 
 /** The blocks from i on of sources that are near, as far as their values are finite: a loop that
  * has nothing to decide. Returns where it ends. */
 INLINE size_t near_blocks(const struct numbers *of, combine_fn combine, mark_fn special,
-                          const void *const *sources, int count, const struct coll_pass *pass,
+                          const void *const *sources, int count, const struct base_pass *pass,
                           size_t i)
 {
     const size_t block = VECTORS * sizeof(packet) / of->bytes, first = pass->first;
@@ -140,22 +140,22 @@ INLINE size_t near_blocks(const struct numbers *of, combine_fn combine, mark_fn 
                          values, VECTORS);
         if (__builtin_expect(any_marked(values, VECTORS, special), false))
             break;
-        leave(sum, values, COLL_SUM_CACHE);
+        leave(sum, values, BASE_SUM_CACHE);
     }
     return i;
 }
 
 /** What is left to the definition: the elements i .. i+n-1. */
-INLINE bool defined(const struct coll_pass *pass, size_t i, size_t n, const struct numbers *of)
+INLINE bool defined(const struct base_pass *pass, size_t i, size_t n, const struct numbers *of)
 {
     if (n == 0)
         return true;
-    const struct coll_pass part = coll_sum_part(pass, i, n, of->bytes);
-    return coll_sum_ref.sum[of->dtype](&part);
+    const struct base_pass part = base_sum_part(pass, i, n, of->bytes);
+    return base_sum_ref.sum[of->dtype](&part);
 }
 
 /** count is pass->count; where it is constant the sources' addresses are in registers. */
-INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers *of,
+INLINE bool blocks(const struct base_pass *pass, int count, const struct numbers *of,
                    combine_fn combine, mark_fn special)
 {
     assert(count == pass->count && count >= 1);
@@ -163,23 +163,23 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers
     assert((uintptr_t)pass->sum % of->bytes == 0);
     const size_t block = VECTORS * sizeof(packet) / of->bytes, n = pass->n;
     size_t i =
-        pass->sum ? coll_sum_head(pass->sum, n, of->bytes) : coll_sum_also_head(pass, of->bytes);
+        pass->sum ? base_sum_head(pass->sum, n, of->bytes) : base_sum_also_head(pass, of->bytes);
     assert(i <= n);
     bool finite = defined(pass, 0, i, of);
-    const void *few[COLL_SUM_UNROLLED], *const *sources = pass->sources;
-    if (count <= COLL_SUM_UNROLLED) {
+    const void *few[BASE_SUM_UNROLLED], *const *sources = pass->sources;
+    if (count <= BASE_SUM_UNROLLED) {
 #pragma GCC unroll 8
         for (int k = 0; k < count; k++)
             few[k] = sources[k];
         sources = few;
     }
-    const bool far = pass->far && eng_prefetch_bytes > 0;
+    const bool far = pass->far && base_prefetch_bytes > 0;
     unsigned char *base = pass->sum;
     const unsigned char *before = pass->store ? NULL : base;
-    const enum coll_sum_to to = pass->to;
+    const enum base_sum_to to = pass->to;
     const int also_count = pass->also_count;
-    const bool past = to == COLL_SUM_MEMORY && also_count == 0;
-    const bool simple = base && !far && to == COLL_SUM_CACHE && also_count == 0;
+    const bool past = to == BASE_SUM_MEMORY && also_count == 0;
+    const bool simple = base && !far && to == BASE_SUM_CACHE && also_count == 0;
     const size_t first = pass->first;
     for (;; i += block) {
         if (simple)
@@ -196,7 +196,7 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers
             continue;
         }
         if (sum)
-            leave(sum, values, past ? COLL_SUM_MEMORY : COLL_SUM_CACHE);
+            leave(sum, values, past ? BASE_SUM_MEMORY : BASE_SUM_CACHE);
         if (also_count > 0) {
             packet spread[VECTORS];
             memcpy(spread, values, sizeof spread);
@@ -208,7 +208,7 @@ INLINE bool blocks(const struct coll_pass *pass, int count, const struct numbers
 
 /** Sums, with the loop over the sources unrolled; for two of them only in a build with sanitizers,
  * because compiling the others takes it minutes. */
-INLINE bool sum_up(const struct coll_pass *pass, const struct numbers *of)
+INLINE bool sum_up(const struct base_pass *pass, const struct numbers *of)
 {
     switch (pass->count) {
     case 2:
@@ -234,27 +234,27 @@ INLINE bool sum_up(const struct coll_pass *pass, const struct numbers *of)
     }
 }
 
-INLINE bool sum_pass(const struct coll_pass *pass, const struct numbers *of)
+INLINE bool sum_pass(const struct base_pass *pass, const struct numbers *of)
 {
     switch (pass->op) {
-    case COLL_MIN:
+    case BASE_MIN:
         return blocks(pass, pass->count, of, of->least, of->nan);
-    case COLL_MAX:
+    case BASE_MAX:
         return blocks(pass, pass->count, of, of->greatest, of->nan);
     default:
         return sum_up(pass, of);
     }
 }
 
-static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
+static void copy(void *to, const void *from, size_t bytes, enum base_sum_to where)
 {
-    enum { LINE_PACKETS = COLL_SUM_LINE / sizeof(packet) };
+    enum { LINE_PACKETS = BASE_SUM_LINE / sizeof(packet) };
     unsigned char *out = to;
     const unsigned char *in = from;
-    size_t i = where == COLL_SUM_MEMORY ? coll_sum_head(to, bytes, 1) : bytes;
+    size_t i = where == BASE_SUM_MEMORY ? base_sum_head(to, bytes, 1) : bytes;
     if (i > 0)
         memcpy(out, in, i);
-    for (; i + COLL_SUM_LINE <= bytes; i += COLL_SUM_LINE) {
+    for (; i + BASE_SUM_LINE <= bytes; i += BASE_SUM_LINE) {
         packet line[LINE_PACKETS];
         for (size_t j = 0; j < LINE_PACKETS; j++)
             line[j] = load_packet(in + i + j * sizeof(packet), sizeof(uint32_t));

@@ -4,17 +4,17 @@
 #include "base/kernels/rules.h"
 #include "base/kernels/sum_numbers.h"
 
-#define TABLE coll_sum_ref
+#define TABLE base_sum_ref
 
 /** The value, but one NaN for all. */
 INLINE packet canonical_number(const struct numbers *of, packet value)
 {
-    const packet nan = of->bytes == sizeof(double) ? 0x7ff8000000000000 : ENG_NAN_F32;
+    const packet nan = of->bytes == sizeof(double) ? 0x7ff8000000000000 : BASE_NAN_F32;
     return of->nan && of->nan(value) ? nan : value;
 }
 
 /** Leaves the value wherever the pass says. */
-INLINE void put(const struct coll_pass *pass, const struct numbers *of, size_t i, packet value)
+INLINE void put(const struct base_pass *pass, const struct numbers *of, size_t i, packet value)
 {
     if (pass->sum)
         store_packet((unsigned char *)pass->sum + i * of->bytes, value, of->bytes);
@@ -31,7 +31,7 @@ INLINE void put(const struct coll_pass *pass, const struct numbers *of, size_t i
 }
 
 /** Whether element i of every source is finite. */
-INLINE bool all_sources_finite(const struct coll_pass *pass, const struct numbers *of, size_t i)
+INLINE bool all_sources_finite(const struct base_pass *pass, const struct numbers *of, size_t i)
 {
     for (int k = 0; k < pass->count; k++)
         if (of->not_finite(load_source(of->dtype, false, pass->sources[k], pass->first + i)))
@@ -39,7 +39,7 @@ INLINE bool all_sources_finite(const struct coll_pass *pass, const struct number
     return true;
 }
 
-INLINE bool combine_all(const struct coll_pass *pass, const struct numbers *of, combine_fn combine)
+INLINE bool combine_all(const struct base_pass *pass, const struct numbers *of, combine_fn combine)
 {
     bool finite = true;
     for (size_t i = 0; i < pass->n; i++) {
@@ -54,15 +54,15 @@ INLINE bool combine_all(const struct coll_pass *pass, const struct numbers *of, 
     return finite;
 }
 
-INLINE bool sum_pass(const struct coll_pass *pass, const struct numbers *of)
+INLINE bool sum_pass(const struct base_pass *pass, const struct numbers *of)
 {
-    if (pass->op == COLL_SUM)
+    if (pass->op == BASE_SUM)
         return combine_all(pass, of, of->add);
-    combine_all(pass, of, pass->op == COLL_MIN ? of->least : of->greatest);
+    combine_all(pass, of, pass->op == BASE_MIN ? of->least : of->greatest);
     return true;
 }
 
-static void copy(void *to, const void *from, size_t bytes, enum coll_sum_to where)
+static void copy(void *to, const void *from, size_t bytes, enum base_sum_to where)
 {
     (void)where;
     if (bytes > 0)

@@ -16,7 +16,7 @@
 
 /* ------------------------------------------------------------------ loops */
 
-INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bool stream)
+INLINE void store_work(const struct base_update *run, size_t i, vector weight, bool stream)
 {
     const halves narrow = run->work_dtype == ZERO_F16 ? f16_of(weight) : bf16_of(weight);
     if (stream)
@@ -25,7 +25,7 @@ INLINE void store_work(const struct eng_update *run, size_t i, vector weight, bo
         store_halves(run->work + i, narrow);
 }
 
-INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
+INLINE struct constants constants_of(const struct base_rule_scalars *scalars)
 {
     return (struct constants){
         .gradient_scale = spread(scalars->gradient_scale),
@@ -43,25 +43,25 @@ INLINE struct constants constants_of(const struct eng_rule_scalars *scalars)
 }
 
 /** Whether the working copy is stored past the caches. */
-INLINE bool streams(const struct eng_update *run)
+INLINE bool streams(const struct base_update *run)
 {
     return run->past_caches && run->work && (uintptr_t)run->work % sizeof(halves) == 0;
 }
 
 /** An optimizer's arithmetic and what it works with. */
 struct rule {
-    enum eng_rule which;
+    enum base_rule which;
     int moments;
     void (*apply)(const struct constants *c, struct elements *x);
 };
 
-static const struct rule rule_adam = {ENG_RULE_ADAM, 2, adam};
-static const struct rule rule_sgd = {ENG_RULE_SGD, 1, sgd};
-static const struct rule rule_lion = {ENG_RULE_LION, 1, lion};
-static const struct rule rule_adagrad = {ENG_RULE_ADAGRAD, 1, adagrad};
+static const struct rule rule_adam = {BASE_RULE_ADAM, 2, adam};
+static const struct rule rule_sgd = {BASE_RULE_SGD, 1, sgd};
+static const struct rule rule_lion = {BASE_RULE_LION, 1, lion};
+static const struct rule rule_adagrad = {BASE_RULE_ADAGRAD, 1, adagrad};
 
 /** Stores what rule->apply() has made of the vector at element i. */
-INLINE void keep_vector(const struct rule *rule, const struct eng_update *u, size_t i,
+INLINE void keep_vector(const struct rule *rule, const struct base_update *u, size_t i,
                         const struct elements *x, bool stream)
 {
     for (int k = 0; k < rule->moments; k++)
@@ -71,7 +71,7 @@ INLINE void keep_vector(const struct rule *rule, const struct eng_update *u, siz
         store_work(u, i, x->weight, stream);
 }
 
-INLINE struct elements load_elements(const struct rule *rule, const struct eng_update *u, size_t i,
+INLINE struct elements load_elements(const struct rule *rule, const struct base_update *u, size_t i,
                                      vector gradient)
 {
     struct elements x = {.gradient = gradient, .weight = load(u->weight + i)};
@@ -95,11 +95,11 @@ INLINE struct peaks no_peaks(void)
     return (struct peaks){spread(0), word(0)};
 }
 
-INLINE void raise_peaks(const struct rule *rule, const struct eng_update *u,
+INLINE void raise_peaks(const struct rule *rule, const struct base_update *u,
                         const struct elements *x, struct peaks *peaks)
 {
     const vector last = x->moment[rule->moments - 1];
-    const vector factor = rule->which == ENG_RULE_SGD ? x->weight : last;
+    const vector factor = rule->which == BASE_RULE_SGD ? x->weight : last;
     peaks->products = raised(peaks->products, x->weight, factor);
     if (u->work_dtype == ZERO_F16)
         peaks->f16 = larger(peaks->f16, both(bits_of(x->weight), word(0x7fffffff)));
@@ -112,9 +112,9 @@ INLINE bool are_high(const struct peaks *peaks)
 }
 
 /** Tells the caller of the update. */
-INLINE void tell_alarm(const struct eng_update *u, const struct peaks *peaks)
+INLINE void tell_alarm(const struct base_update *u, const struct peaks *peaks)
 {
-    if (u->alarm && (are_high(peaks) || any_above(peaks->f16, ENG_ALARM_F16)))
+    if (u->alarm && (are_high(peaks) || any_above(peaks->f16, BASE_ALARM_F16)))
         *u->alarm = true;
 }
 
@@ -127,7 +127,7 @@ INLINE void make_canonical(const struct rule *rule, struct elements *x)
 
 /** Updates the vector at element i. */
 INLINE void update_vector(const struct rule *rule, const struct constants *c,
-                          const struct eng_update *u, size_t i, vector gradient, bool stream,
+                          const struct base_update *u, size_t i, vector gradient, bool stream,
                           struct peaks *peaks)
 {
     struct elements x = load_elements(rule, u, i, gradient);
@@ -140,7 +140,7 @@ INLINE void update_vector(const struct rule *rule, const struct constants *c,
 /** Does what update_vector() does, but a NaN may be any: the peaks show it, and mend_vectors()
  * makes all of them one. Saves three instructions, all of them for the port that divides. */
 INLINE void update_numbers(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, size_t i, vector gradient,
+                           const struct base_update *u, size_t i, vector gradient,
                            struct peaks *peaks)
 {
     struct elements x = load_elements(rule, u, i, gradient);
@@ -149,8 +149,8 @@ INLINE void update_numbers(const struct rule *rule, const struct constants *c,
     keep_vector(rule, u, i, &x, false);
 }
 
-static __attribute__((noinline)) void mend_vectors(const struct rule *rule,
-                                                   const struct eng_update *u, size_t i, size_t end)
+static __attribute__((noinline)) void
+mend_vectors(const struct rule *rule, const struct base_update *u, size_t i, size_t end)
 {
     for (; i < end; i += WIDTH) {
         struct elements x = load_elements(rule, u, i, spread(0));
@@ -162,14 +162,14 @@ static __attribute__((noinline)) void mend_vectors(const struct rule *rule,
 /** Updates the elements from i on, less than a vector of them, which end a run: in a vector of
  * their own. */
 INLINE void update_end(const struct rule *rule, const struct constants *c,
-                       const struct eng_update *u, size_t i, const float *gradients,
+                       const struct base_update *u, size_t i, const float *gradients,
                        struct peaks *peaks)
 {
     assert(i <= u->count && u->count - i < WIDTH);
     const size_t bytes = (u->count - i) * sizeof(float);
-    float gradient[WIDTH] = {0}, weight[WIDTH] = {0}, moment[ENG_MAX_MOMENTS][WIDTH] = {{0}};
+    float gradient[WIDTH] = {0}, weight[WIDTH] = {0}, moment[BASE_MAX_MOMENTS][WIDTH] = {{0}};
     uint16_t work[WIDTH];
-    struct eng_update end = *u;
+    struct base_update end = *u;
     end.weight = weight;
     end.work = u->work ? work : NULL;
     memcpy(gradient, gradients, bytes);
@@ -186,11 +186,11 @@ INLINE void update_end(const struct rule *rule, const struct constants *c,
         memcpy(u->work + i, work, bytes / 2);
 }
 
-INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scalars,
-                   const struct eng_update *run)
+INLINE void update(const struct rule *rule, const struct base_rule_scalars *scalars,
+                   const struct base_update *run)
 {
     const struct constants c = constants_of(scalars);
-    const struct eng_update u = *run; // a copy that no store can change
+    const struct base_update u = *run; // a copy that no store can change
     const bool stream = streams(&u);
     const size_t end = u.count - u.count % WIDTH;
     assert(!u.work || u.work_dtype == ZERO_BF16 || u.work_dtype == ZERO_F16);
@@ -207,7 +207,7 @@ INLINE void update(const struct rule *rule, const struct eng_rule_scalars *scala
 
 /* ------------------------------------------------------------------ updates with a sum */
 
-INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype, size_t i)
+INLINE vector contributed(const struct base_contributions *from, zero_dtype dtype, size_t i)
 {
     return sum_in_order(dtype, from->before, i, from->sources[0], from->sources, from->count,
                         from->first + i);
@@ -216,13 +216,13 @@ INLINE vector contributed(const struct eng_contributions *from, zero_dtype dtype
 /** Takes the vector's sum; false, and nothing is touched, if it is not finite. lane may be NULL,
  * here and below: then the caller needs no squares, and all sums are finite. */
 INLINE bool update_total(const struct rule *rule, const struct constants *c,
-                         const struct eng_update *u, size_t i, vector total, bool stream,
-                         double lane[ENG_SUM_LANES], struct peaks *peaks)
+                         const struct base_update *u, size_t i, vector total, bool stream,
+                         double lane[BASE_SUM_LANES], struct peaks *peaks)
 {
     if (lane) {
         if (__builtin_expect(!all_finite(total), false))
             return false;
-        add_squares(lane + i % ENG_SUM_LANES, total);
+        add_squares(lane + i % BASE_SUM_LANES, total);
     }
     update_vector(rule, c, u, i, total, stream, peaks);
     return true;
@@ -232,8 +232,8 @@ INLINE bool update_total(const struct rule *rule, const struct constants *c,
  * how far. All streams of memory are read side by side, which no two passes over a tile in cache
  * come near to (tests/bench/bench_step.c). */
 INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
-                             const struct eng_update *u, const struct eng_contributions *from,
-                             zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                             const struct base_update *u, const struct base_contributions *from,
+                             zero_dtype dtype, size_t i, size_t end, double lane[BASE_SUM_LANES],
                              struct peaks *peaks)
 {
     const bool stream = streams(u);
@@ -245,8 +245,8 @@ INLINE size_t update_vectors(const struct rule *rule, const struct constants *c,
 /** update_vectors() of two contributions and nothing before them, whose addresses stay in
  * registers: in cache that saves a tenth of the time, and more where the core is shared. */
 INLINE size_t update_pairs(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, const struct eng_contributions *from,
-                           zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                           const struct base_update *u, const struct base_contributions *from,
+                           zero_dtype dtype, size_t i, size_t end, double lane[BASE_SUM_LANES],
                            struct peaks *peaks)
 {
     const bool stream = streams(u);
@@ -272,11 +272,11 @@ INLINE vector sum_of_two(const void *const pair[2], zero_dtype dtype, size_t i, 
 INLINE bool square_pair(struct squares *lanes, size_t i, vector one, vector other)
 {
     // Addresses of registers are constants.
-    const size_t lane = 2 * WIDTH % ENG_SUM_LANES == 0 ? 0 : i % ENG_SUM_LANES;
+    const size_t lane = 2 * WIDTH % BASE_SUM_LANES == 0 ? 0 : i % BASE_SUM_LANES;
     if (__builtin_expect(!all_finite(one) || !all_finite(other), false))
         return false;
     add_to_squares(lanes, lane, one);
-    add_to_squares(lanes, (lane + WIDTH) % ENG_SUM_LANES, other);
+    add_to_squares(lanes, (lane + WIDTH) % BASE_SUM_LANES, other);
     return true;
 }
 
@@ -286,7 +286,7 @@ INLINE bool square_pair(struct squares *lanes, size_t i, vector one, vector othe
  * is none. squares may be NULL. A loop that asks for none of it has two thirds of the instructions,
  * which tells where another thread has the core's other half. */
 INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual,
-                          const struct eng_update *u, const struct eng_contributions *from,
+                          const struct base_update *u, const struct base_contributions *from,
                           zero_dtype dtype, size_t i, size_t end, struct squares *squares,
                           struct peaks *peaks)
 {
@@ -306,17 +306,17 @@ INLINE size_t usual_pairs(const struct rule *rule, const struct constants *usual
  * not NULL; those of a granule that it does not get through are left in its lanes. From memory it
  * tells that this is one loop (tests/bench/bench_step.c). */
 INLINE size_t usual_granules(const struct rule *rule, const struct constants *usual,
-                             const struct eng_update *u, const struct eng_contributions *from,
-                             zero_dtype dtype, double *squares, double lane[ENG_SUM_LANES],
+                             const struct base_update *u, const struct base_contributions *from,
+                             zero_dtype dtype, double *squares, double lane[BASE_SUM_LANES],
                              struct peaks *peaks)
 {
-    const size_t all = u->count - u->count % ENG_GRANULE;
+    const size_t all = u->count - u->count % BASE_GRANULE;
     size_t i = 0;
     if (!squares)
         i = usual_pairs(rule, usual, u, from, dtype, 0, u->count, NULL, peaks);
     while (squares && i < all) {
         struct squares lanes = no_squares();
-        const size_t end = i + ENG_GRANULE;
+        const size_t end = i + BASE_GRANULE;
         i = usual_pairs(rule, usual, u, from, dtype, i, end, &lanes, peaks);
         if (i < end) {
             store_squares(lane, &lanes);
@@ -330,8 +330,8 @@ INLINE size_t usual_granules(const struct rule *rule, const struct constants *us
 }
 
 /** Whether usual_granules() does it. */
-INLINE bool is_usual(const struct constants *c, const struct eng_update *u,
-                     const struct eng_contributions *from)
+INLINE bool is_usual(const struct constants *c, const struct base_update *u,
+                     const struct base_contributions *from)
 {
     const bool work = from->dtype == ZERO_F32 ? !u->work : u->work && u->work_dtype == from->dtype;
     return from->count == 2 && !from->before && work && !c->l2 && !streams(u);
@@ -339,11 +339,11 @@ INLINE bool is_usual(const struct constants *c, const struct eng_update *u,
 
 /** usual_granules() with a loop for each dtype. */
 INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, const struct eng_contributions *from,
-                           double *squares, double lane[ENG_SUM_LANES], struct peaks *peaks)
+                           const struct base_update *u, const struct base_contributions *from,
+                           double *squares, double lane[BASE_SUM_LANES], struct peaks *peaks)
 {
     struct constants usual = *c;
-    struct eng_update run = *u;
+    struct base_update run = *u;
     if (!is_usual(c, u, from))
         return 0;
     usual.l2 = false; // what is known, for the loops
@@ -362,8 +362,8 @@ INLINE size_t update_usual(const struct rule *rule, const struct constants *c,
 
 /** Whichever of them fits. */
 INLINE size_t update_some(const struct rule *rule, const struct constants *c,
-                          const struct eng_update *u, const struct eng_contributions *from,
-                          zero_dtype dtype, size_t i, size_t end, double lane[ENG_SUM_LANES],
+                          const struct base_update *u, const struct base_contributions *from,
+                          zero_dtype dtype, size_t i, size_t end, double lane[BASE_SUM_LANES],
                           struct peaks *peaks)
 {
     if (from->count != 2 || from->before)
@@ -373,8 +373,8 @@ INLINE size_t update_some(const struct rule *rule, const struct constants *c,
 
 /** Updates a whole run, with a loop for each dtype. */
 INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
-                           const struct eng_update *u, const struct eng_contributions *from,
-                           size_t i, size_t end, double lane[ENG_SUM_LANES], struct peaks *peaks)
+                           const struct base_update *u, const struct base_contributions *from,
+                           size_t i, size_t end, double lane[BASE_SUM_LANES], struct peaks *peaks)
 {
     switch (from->dtype) {
     case ZERO_BF16:
@@ -388,34 +388,34 @@ INLINE size_t update_whole(const struct rule *rule, const struct constants *c,
 
 /** The elements from i on, which end a run and don't fill a vector: returns how far. */
 INLINE size_t update_rest(const struct rule *rule, const struct constants *c,
-                          const struct eng_update *u, const struct eng_contributions *from,
-                          size_t i, double lane[ENG_SUM_LANES], struct peaks *peaks)
+                          const struct base_update *u, const struct base_contributions *from,
+                          size_t i, double lane[BASE_SUM_LANES], struct peaks *peaks)
 {
-    float total[ENG_SUM_LANES];
-    const size_t at = i % ENG_SUM_LANES;
-    struct eng_update rest = *u;
-    rest.count = i + eng_add_contributions(from, i, u->count - i, total + at);
+    float total[BASE_SUM_LANES];
+    const size_t at = i % BASE_SUM_LANES;
+    struct base_update rest = *u;
+    rest.count = i + base_add_contributions(from, i, u->count - i, total + at);
     assert(rest.count <= u->count && rest.count - i < WIDTH);
     if (lane)
-        eng_add_squares(lane, at, at + rest.count - i, total);
+        base_add_squares(lane, at, at + rest.count - i, total);
     update_end(rule, c, &rest, i, total + at, peaks);
     return rest.count;
 }
 
-INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars *scalars,
-                         const struct eng_update *run, const struct eng_contributions *from,
+INLINE size_t update_sum(const struct rule *rule, const struct base_rule_scalars *scalars,
+                         const struct base_update *run, const struct base_contributions *from,
                          double *squares)
 {
     const struct constants c = constants_of(scalars);
-    const struct eng_update u = *run;
-    const struct eng_contributions parts = *from;
-    double lanes[ENG_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
+    const struct base_update u = *run;
+    const struct base_contributions parts = *from;
+    double lanes[BASE_SUM_LANES] = {0}, *lane = squares ? lanes : NULL;
     struct peaks peaks = no_peaks();
     assert(from->count >= 1);
     size_t i = update_usual(rule, &c, &u, &parts, squares, lanes, &peaks);
-    for (size_t granule = i / ENG_GRANULE; i < u.count; granule++) {
+    for (size_t granule = i / BASE_GRANULE; i < u.count; granule++) {
         const size_t end =
-            squares && u.count / ENG_GRANULE > granule ? (granule + 1) * ENG_GRANULE : u.count;
+            squares && u.count / BASE_GRANULE > granule ? (granule + 1) * BASE_GRANULE : u.count;
         const size_t whole = end - end % WIDTH;
         i = update_whole(rule, &c, &u, &parts, i, whole, lane, &peaks);
         if (i == whole && whole < end)
@@ -423,7 +423,7 @@ INLINE size_t update_sum(const struct rule *rule, const struct eng_rule_scalars 
         if (i < end)
             break;
         if (squares)
-            squares[granule] = eng_add_lanes(lanes);
+            squares[granule] = base_add_lanes(lanes);
         memset(lanes, 0, sizeof lanes);
     }
     assert(i <= u.count);

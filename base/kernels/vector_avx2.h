@@ -38,7 +38,7 @@ INLINE vector spread(float x)
 
 INLINE vector load(const float *x)
 {
-    eng_prefetch(x);
+    base_prefetch(x);
     return _mm256_loadu_ps(x);
 }
 
@@ -88,7 +88,7 @@ INLINE vector sign(vector x)
 INLINE vector canonical(vector x)
 {
     const vector nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(x, float_of(_mm256_set1_epi32(ENG_NAN_F32)), nan);
+    return _mm256_blendv_ps(x, float_of(_mm256_set1_epi32(BASE_NAN_F32)), nan);
 }
 
 INLINE bool all_finite(vector x)
@@ -112,7 +112,7 @@ INLINE void add_squares(double *lane, vector x)
 }
 
 struct squares {
-    __m256d lane[ENG_SUM_LANES / 4];
+    __m256d lane[BASE_SUM_LANES / 4];
 };
 
 INLINE struct squares no_squares(void)
@@ -133,9 +133,9 @@ INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
     add_to_squares(lanes, lane, load(x));
 }
 
-INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+INLINE void store_squares(double lane[BASE_SUM_LANES], const struct squares *lanes)
 {
-    for (size_t k = 0; k < ENG_SUM_LANES / 4; k++)
+    for (size_t k = 0; k < BASE_SUM_LANES / 4; k++)
         _mm256_storeu_pd(lane + 4 * k, lanes->lane[k]);
 }
 

@@ -39,7 +39,7 @@ INLINE vector spread(float x)
 
 INLINE vector load(const float *x)
 {
-    eng_prefetch(x);
+    base_prefetch(x);
     return _mm512_loadu_ps(x);
 }
 
@@ -89,7 +89,7 @@ INLINE vector sign(vector x)
 INLINE vector canonical(vector x)
 {
     // Tokens QNAN and SNAN: the first operand; all others: the second one.
-    return _mm512_fixupimm_ps(float_of(_mm512_set1_epi32(ENG_NAN_F32)), x,
+    return _mm512_fixupimm_ps(float_of(_mm512_set1_epi32(BASE_NAN_F32)), x,
                               _mm512_set1_epi32(0x11111100), 0);
 }
 
@@ -129,14 +129,14 @@ INLINE void add_to_squares(struct squares *lanes, size_t lane, vector x)
 INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
 {
     (void)lane;
-    eng_prefetch(x);
+    base_prefetch(x);
     const __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(x));
     const __m512d b = _mm512_cvtps_pd(_mm256_loadu_ps(x + 8));
     lanes->low = _mm512_fmadd_pd(a, a, lanes->low);
     lanes->high = _mm512_fmadd_pd(b, b, lanes->high);
 }
 
-INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+INLINE void store_squares(double lane[BASE_SUM_LANES], const struct squares *lanes)
 {
     _mm512_storeu_pd(lane, lanes->low);
     _mm512_storeu_pd(lane + 8, lanes->high);

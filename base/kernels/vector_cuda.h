@@ -66,7 +66,7 @@ INLINE vector float_of(words x)
 
 INLINE vector canonical(vector x)
 {
-    return (bits_of(x) & 0x7fffffff) > 0x7f800000 ? float_of(ENG_NAN_F32) : x;
+    return (bits_of(x) & 0x7fffffff) > 0x7f800000 ? float_of(BASE_NAN_F32) : x;
 }
 
 INLINE bool is_finite(vector x)
@@ -79,7 +79,7 @@ INLINE bool is_finite(vector x)
 INLINE uint16_t f16_of(vector x)
 {
     const bool is_nan = (bits_of(x) & 0x7fffffff) > 0x7f800000;
-    return is_nan ? ENG_NAN_F16 : __half_as_ushort(__float2half_rn(x));
+    return is_nan ? BASE_NAN_F16 : __half_as_ushort(__float2half_rn(x));
 }
 
 INLINE vector from_f16(uint16_t x)

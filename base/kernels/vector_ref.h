@@ -5,7 +5,7 @@
  * Formulas (rules.h, rounding.h, ordered.h) and loops are written once over these names, which
  * vector_avx2.h and vector_avx512.h have as well, and as far as formulas need them vector_cuda.h:
  *
- *     WIDTH               elements of a vector: a power of two, at most ENG_DRAW_LANES.
+ *     WIDTH               elements of a vector: a power of two, at most BASE_DRAW_LANES.
  *     ISA_NAME            what tables are called.
  *     runs_here           whether this processor has the instructions.
  *     vector              WIDTH floats.
@@ -29,7 +29,7 @@
  *     add_to_squares      adds the elements' squares to the lanes from one on.
  *     load_to_squares     add_to_squares of an array's elements.
  *     store_squares       the lanes, as doubles.
- *     add_lanes           eng_add_lanes() of lanes that are finite.
+ *     add_lanes           base_add_lanes() of lanes that are finite.
  *     canonical           the value, but one NaN for all NaNs.
  *     bits_of             a vector's bits.
  *     float_of            the vector that has these bits.
@@ -45,7 +45,7 @@
  *     right_by            shifted right by a vector, unsigned: 32 and more give 0.
  *     if_above            a > b ? yes : no; a and b are below 2^31.
  *     raised              peak, which is 0 or not finite; it becomes infinite or a NaN if a or b is
- *                         above ENG_ALARM or is a NaN.
+ *                         above BASE_ALARM or is a NaN.
  *     larger              the larger of each two words, which are below 2^31.
  *     any_above           whether a word is above a constant; all words are below 2^31.
  *     multiply            the high and the low words of the products with a constant.
@@ -154,7 +154,7 @@ INLINE vector sign(vector x)
 
 INLINE vector raised(vector peak, vector a, vector b)
 {
-    return fabsf(a) <= ENG_ALARM && fabsf(b) <= ENG_ALARM ? peak : INFINITY;
+    return fabsf(a) <= BASE_ALARM && fabsf(b) <= BASE_ALARM ? peak : INFINITY;
 }
 
 INLINE words bits_of(vector x)
@@ -169,7 +169,7 @@ INLINE vector float_of(words x)
 
 INLINE vector canonical(vector x)
 {
-    return isnan(x) ? float_of(ENG_NAN_F32) : x;
+    return isnan(x) ? float_of(BASE_NAN_F32) : x;
 }
 
 INLINE bool all_finite(vector x)
@@ -183,7 +183,7 @@ INLINE void add_squares(double *lane, vector x)
 }
 
 struct squares {
-    double lane[ENG_SUM_LANES];
+    double lane[BASE_SUM_LANES];
 };
 
 INLINE struct squares no_squares(void)
@@ -201,7 +201,7 @@ INLINE void load_to_squares(struct squares *lanes, size_t lane, const float *x)
     add_to_squares(lanes, lane, load(x));
 }
 
-INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lanes)
+INLINE void store_squares(double lane[BASE_SUM_LANES], const struct squares *lanes)
 {
     memcpy(lane, lanes->lane, sizeof lanes->lane);
 }
@@ -209,7 +209,7 @@ INLINE void store_squares(double lane[ENG_SUM_LANES], const struct squares *lane
 INLINE double add_lanes(const struct squares *lanes)
 {
     struct squares copy = *lanes;
-    return eng_add_lanes(copy.lane);
+    return base_add_lanes(copy.lane);
 }
 
 #include "base/kernels/one.h"

@@ -349,7 +349,7 @@ struct coll_all_reduce {
     void *result;       /**< count elements; the source itself, or no overlap with it */
     size_t count;
     zero_dtype dtype;
-    enum coll_op op;
+    enum base_op op;
     struct coll_label label;
 };
 zero_result coll_all_reduce_start(struct coll_comm *comm, const struct coll_all_reduce *op,
@@ -428,7 +428,7 @@ struct coll_request {
 zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes, void *all);
 
 /** Combines doubles in rank order. *Collective, ordered.* */
-zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum coll_op op);
+zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum base_op op);
 
 /** Copies root's bytes to every rank; any memory, any size. *Collective, ordered.* */
 zero_result coll_broadcast(struct coll_comm *comm, void *data, size_t bytes, int root);

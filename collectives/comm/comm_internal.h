@@ -51,7 +51,7 @@ struct coll_small {
     size_t bytes;    /**< a rank, at most COLL_SMALL_BYTES */
     size_t stride;   /**< from one rank's bytes to the next one's in `out` */
     int root;        /**< of a broadcast, else 0 */
-    enum coll_op op; /**< of an all-reduce */
+    enum base_op op; /**< of an all-reduce */
     int slot;        /**< 0 .. COLL_SMALL_SLOTS - 1 */
 };
 

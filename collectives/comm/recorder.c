@@ -39,12 +39,12 @@ static void describe(const struct coll_comm *comm, const struct coll_request *re
         break;
     case COLL_REDUCE_SCATTER:
         record->bytes = request->op.reduce_scatter.spans[comm->rank].count *
-                        coll_dtype_bytes(request->op.reduce_scatter.dtype);
+                        base_dtype_bytes(request->op.reduce_scatter.dtype);
         label_record(record, &request->op.reduce_scatter.label);
         break;
     case COLL_ALL_REDUCE_BULK:
         record->bytes =
-            request->op.all_reduce.count * coll_dtype_bytes(request->op.all_reduce.dtype);
+            request->op.all_reduce.count * base_dtype_bytes(request->op.all_reduce.dtype);
         label_record(record, &request->op.all_reduce.label);
         break;
     case COLL_BROADCAST_BULK:

@@ -7,8 +7,8 @@
 
 static bool aligned(const void *address, zero_dtype dtype)
 {
-    assert(coll_dtype_bytes(dtype) > 0);
-    return (uintptr_t)address % coll_dtype_bytes(dtype) == 0;
+    assert(base_dtype_bytes(dtype) > 0);
+    return (uintptr_t)address % base_dtype_bytes(dtype) == 0;
 }
 
 /** Whether a call leaves a block of its sum_group unfinished, or finds one so. */
@@ -21,7 +21,7 @@ static bool needs_block(const struct coll_reduce_scatter *op)
 
 static const char *check_accumulator(const struct coll_reduce_scatter *op)
 {
-    const zero_dtype dtype = coll_accumulator_dtype(op->dtype);
+    const zero_dtype dtype = base_accumulator_dtype(op->dtype);
     const bool whole = op->sum_group > 1 ? op->first == 0 && op->last : op->store;
     if (!op->accumulator && !(whole && op->tile))
         return "there is no accumulator";
@@ -37,17 +37,17 @@ static const char *check_accumulator(const struct coll_reduce_scatter *op)
 static const char *check_reduce_scatter(const struct coll_comm *comm,
                                         const struct coll_reduce_scatter *op)
 {
-    if (coll_dtype_bytes(op->dtype) == 0)
+    if (base_dtype_bytes(op->dtype) == 0)
         return "there is no such dtype";
     if (op->contributors < 1 || op->contributors > comm->world)
         return "contributors is not in 1 .. world";
-    if (op->sum_group > 1 && coll_accumulator_dtype(op->dtype) != ZERO_F32)
+    if (op->sum_group > 1 && base_accumulator_dtype(op->dtype) != ZERO_F32)
         return "only f32 accumulators have a sum_group";
     if (comm->rank < op->contributors && !op->source)
         return "there is no source";
     if (comm->rank < op->contributors && !aligned(op->source, op->dtype))
         return "the source is not aligned to its elements";
-    if (!coll_spans_fit(comm, op->spans, coll_dtype_bytes(op->dtype)))
+    if (!coll_spans_fit(comm, op->spans, base_dtype_bytes(op->dtype)))
         return COLL_SPANS_TOO_LONG;
     return op->spans[comm->rank].count > 0 ? check_accumulator(op) : NULL;
 }
@@ -66,9 +66,9 @@ zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_
 
 static const char *check_all_reduce(const struct coll_all_reduce *op)
 {
-    if (coll_dtype_bytes(op->dtype) == 0)
+    if (base_dtype_bytes(op->dtype) == 0)
         return "there is no such dtype";
-    if (op->op != COLL_SUM && op->op != COLL_MIN && op->op != COLL_MAX)
+    if (op->op != BASE_SUM && op->op != BASE_MIN && op->op != BASE_MAX)
         return "there is no such operation";
     if (op->count == 0)
         return NULL;
@@ -76,10 +76,10 @@ static const char *check_all_reduce(const struct coll_all_reduce *op)
         return op->source ? "there is no result" : "there is no source";
     if (!aligned(op->source, op->dtype) || !aligned(op->result, op->dtype))
         return "the source or the result is not aligned to its elements";
-    if (op->count > SIZE_MAX / 2 / coll_dtype_bytes(op->dtype))
+    if (op->count > SIZE_MAX / 2 / base_dtype_bytes(op->dtype))
         return "count is more than the memory there is";
     const uintptr_t source = (uintptr_t)op->source, result = (uintptr_t)op->result;
-    const size_t bytes = op->count * coll_dtype_bytes(op->dtype);
+    const size_t bytes = op->count * base_dtype_bytes(op->dtype);
     if (source != result && source < result + bytes && result < source + bytes)
         return "the result overlaps the source and is not the same";
     return NULL;

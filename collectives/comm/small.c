@@ -47,7 +47,7 @@ zero_result coll_exchange(struct coll_comm *comm, const void *mine, size_t bytes
     return bytes == 0 && result == ZERO_OK ? coll_barrier(comm) : result;
 }
 
-zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum coll_op op)
+zero_result coll_all_reduce(struct coll_comm *comm, double *values, size_t count, enum base_op op)
 {
     const size_t most = COLL_SMALL_BYTES / sizeof *values;
     zero_result result = coll_stop(comm);

@@ -259,7 +259,7 @@ static zero_result reduce_section(struct gcomm *gcomm, const struct gcomm_reduce
 {
     const struct gcomm_transport *transport = gcomm->transport;
     const struct coll_span *spans = section->spans;
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     assert(size > 0);
     zero_result result = ZERO_OK;
     if (are_even(gcomm, spans))
@@ -290,7 +290,7 @@ zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_
                                  uint64_t *ticket)
 {
     struct coll_signature signature = signature_of(COLL_REDUCE_SCATTER, &op->label);
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     uint64_t bytes = 0;
     signature.dtype = (uint32_t)op->dtype;
     if (size == 0)

@@ -103,9 +103,9 @@ static size_t staged_bytes(const struct link *link, const struct move *move)
     case ALL_GATHER:
         return move->bytes * world + world * sizeof(struct coll_span);
     case REDUCE_SCATTER:
-        return move->bytes * coll_dtype_bytes(move->dtype) * world;
+        return move->bytes * base_dtype_bytes(move->dtype) * world;
     case REDUCE:
-        return move->bytes * coll_dtype_bytes(move->dtype);
+        return move->bytes * base_dtype_bytes(move->dtype);
     default:
         return move->bytes;
     }
@@ -214,7 +214,7 @@ static zero_result start_sum(struct link *link, struct move *move)
                                        .result = data,
                                        .count = move->bytes * blocks,
                                        .dtype = move->dtype,
-                                       .op = COLL_SUM};
+                                       .op = BASE_SUM};
     return coll_all_reduce_start(link->host, &op, &move->request);
 }
 

@@ -125,8 +125,8 @@ struct host_group_slot {
 
 /** For sums on their way, in the innermost cache. */
 struct host_scratch {
-    alignas(HOST_LINE) unsigned char sum[COLL_SUM_TILE * sizeof(double) + COLL_SUM_LINE];
-    alignas(HOST_LINE) unsigned char block[COLL_SUM_TILE * sizeof(double)];
+    alignas(HOST_LINE) unsigned char sum[BASE_SUM_TILE * sizeof(double) + BASE_SUM_LINE];
+    alignas(HOST_LINE) unsigned char block[BASE_SUM_TILE * sizeof(double)];
 };
 
 /** One rank's state in one communicator: of a root the first member of the transport's link, of a
@@ -145,9 +145,9 @@ struct host_comm {
     struct host_remote_read *remote_read; /**< of processes: remote_read.c's own */
     uint64_t tables[HOST_TABLES]; /**< which all-to-all has used each last: its sequence + 1 */
     uint64_t all_to_alls;         /**< started so far */
-    const struct coll_sum_kernels *kernels;
+    const struct base_sum_kernels *kernels;
     struct host_scratch *scratch;
-    size_t cache_bytes, core_bytes; /**< coll_sum_cache_bytes(), coll_sum_core_bytes() */
+    size_t cache_bytes, core_bytes; /**< base_sum_cache_bytes(), base_sum_core_bytes() */
     bool shared;                    /**< the ranks are processes, for futexes */
     bool joined;                    /**< the others count on this rank to leave */
     void (*send_changes)(const struct coll_comm *comm);  /**< sends what has changed in this rank's

@@ -70,35 +70,35 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_request *requ
     assert(count > 0 && first + count <= request->op.all_reduce.count);
     const struct coll_all_reduce *op = &request->op.all_reduce;
     const struct host_comm *host = coll_host_of(comm);
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     // This rank reads a share of every source and writes it to every result.
     const bool large = op->count > host->core_bytes / size / 2;
     bool in_place;
     const int targets = list_targets(comm, request, everywhere, &in_place);
-    struct coll_pass pass = {
+    struct base_pass pass = {
         .op = op->op,
         .sources = host->sources,
         .count = comm->world,
         .store = true,
         .far = large,
-        .to = everywhere && large && !in_place ? COLL_SUM_MEMORY : COLL_SUM_CACHE,
+        .to = everywhere && large && !in_place ? BASE_SUM_MEMORY : BASE_SUM_CACHE,
         .also = host->targets,
         .also_count = targets,
-        .narrow = coll_accumulator_dtype(op->dtype) != op->dtype,
+        .narrow = base_accumulator_dtype(op->dtype) != op->dtype,
     };
     fenv_t environment;
     fegetenv(&environment);
     fesetenv(FE_DFL_ENV);
-    for (size_t at = 0; at < count; at += COLL_SUM_TILE) {
+    for (size_t at = 0; at < count; at += BASE_SUM_TILE) {
         coll_point(comm, COLL_ALL_REDUCE_BULK, "read");
         pass.first = at;
         pass.also_first = first + at;
-        pass.n = count - at < COLL_SUM_TILE ? count - at : COLL_SUM_TILE;
+        pass.n = count - at < BASE_SUM_TILE ? count - at : BASE_SUM_TILE;
         host->kernels->sum[op->dtype](&pass);
     }
     fesetenv(&environment);
-    if (pass.to == COLL_SUM_MEMORY)
-        coll_sum_fence();
+    if (pass.to == BASE_SUM_MEMORY)
+        base_sum_fence();
 }
 
 /** Reduces this rank's share as far as its sources are there. */
@@ -108,7 +108,7 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
     const struct coll_all_reduce *op = &request->op.all_reduce;
     struct host_comm *host = coll_host_of(comm);
     const struct coll_span share = share_of(comm, op, comm->rank);
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     const size_t most = coll_host_piece(comm, request, comm->world, size);
     assert(most > 0 && host->at <= share.count);
     while (host->at < share.count) {
@@ -131,7 +131,7 @@ static zero_result reduce_share(struct coll_comm *comm, const struct coll_reques
 static zero_result fetch_shares(struct coll_comm *comm, const struct coll_request *request)
 {
     const struct coll_all_reduce *op = &request->op.all_reduce;
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     zero_result result = ZERO_OK;
     for (int i = 1; i < comm->world; i++) {
         const int rank = (comm->rank + i) % comm->world;

@@ -35,8 +35,8 @@ static void copy(const struct coll_comm *comm, const struct coll_request *reques
     } else if (bytes < LEAST_PAST || footprint(comm, request) < host->cache_bytes) {
         memcpy(to, from, bytes);
     } else {
-        host->kernels->copy(to, from, bytes, COLL_SUM_MEMORY);
-        coll_sum_fence();
+        host->kernels->copy(to, from, bytes, BASE_SUM_MEMORY);
+        base_sum_fence();
     }
 }
 

@@ -30,9 +30,9 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
     assert(!host->blocks && !host->kernels);
     const size_t world = (size_t)comm->world;
     host->shared = shared;
-    host->kernels = coll_sum_best();
-    host->cache_bytes = coll_sum_cache_bytes();
-    host->core_bytes = coll_sum_core_bytes();
+    host->kernels = base_sum_best();
+    host->cache_bytes = base_sum_cache_bytes();
+    host->core_bytes = base_sum_core_bytes();
     host->blocks = base_calloc(world, sizeof *host->blocks);
     host->root_blocks =
         comm->root_ranks ? base_calloc(world, sizeof *host->root_blocks) : host->blocks;

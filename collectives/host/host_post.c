@@ -77,11 +77,11 @@ static void describe_memory(struct host_descriptor *own, const struct coll_comm 
     case COLL_REDUCE_SCATTER:
         source = coll_host_place(comm, request->op.reduce_scatter.source,
                                  spans_end(comm, request->op.reduce_scatter.spans) *
-                                     coll_dtype_bytes(request->op.reduce_scatter.dtype));
+                                     base_dtype_bytes(request->op.reduce_scatter.dtype));
         break;
     case COLL_ALL_REDUCE_BULK: {
         const struct coll_all_reduce *op = &request->op.all_reduce;
-        const size_t bytes = op->count * coll_dtype_bytes(op->dtype);
+        const size_t bytes = op->count * base_dtype_bytes(op->dtype);
         source = coll_host_place(comm, op->source, bytes);
         target = coll_host_place(comm, op->result, bytes);
         break;

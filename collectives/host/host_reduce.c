@@ -7,7 +7,7 @@
 
 /** Elements that are offered at once: who takes them over leaves nothing in a cache for later, and
  * begins anew at each tile, which costs a hundredth of the time of a small one. */
-enum { OFFERED = 16 * COLL_SUM_TILE };
+enum { OFFERED = 16 * BASE_SUM_TILE };
 
 /** Elements of this rank's span. */
 struct tile {
@@ -34,8 +34,8 @@ static bool fresh(const struct coll_reduce_scatter *op)
 /** Whether this rank reads and writes more than its cache holds. */
 static bool large(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
 {
-    const size_t sum = op->accumulator ? coll_dtype_bytes(coll_accumulator_dtype(op->dtype)) : 0;
-    const size_t element = (size_t)op->contributors * coll_dtype_bytes(op->dtype) + sum;
+    const size_t sum = op->accumulator ? base_dtype_bytes(base_accumulator_dtype(op->dtype)) : 0;
+    const size_t element = (size_t)op->contributors * base_dtype_bytes(op->dtype) + sum;
     return op->spans[comm->rank].count > coll_host_of(comm)->core_bytes / element;
 }
 
@@ -48,7 +48,7 @@ static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_sc
         if (host->met[rank] == HOST_DONE)
             continue;
         const size_t found =
-            coll_sum_nonfinite(op->dtype, host->sources[rank], tile->at, tile->count);
+            base_sum_nonfinite(op->dtype, host->sources[rank], tile->at, tile->count);
         if (found == tile->at + tile->count)
             continue;
         host->met[rank] = HOST_DONE;
@@ -62,7 +62,7 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
                        const struct tile *tile, float *sum)
 {
     const struct host_comm *host = coll_host_of(comm);
-    const struct coll_sum_kernels *kernels = host->kernels;
+    const struct base_sum_kernels *kernels = host->kernels;
     bool finite = true;
     int taken;
     for (int k = 0; k < op->contributors; k += taken) {
@@ -76,7 +76,7 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         if (position > 0 || !ends)
             partial = op->block + tile->first;
         assert(partial);
-        const struct coll_pass pass = {.sum = partial,
+        const struct base_pass pass = {.sum = partial,
                                        .sources = host->sources + k,
                                        .count = taken,
                                        .first = tile->at,
@@ -87,7 +87,7 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         if (!ends || partial == sum)
             continue;
         const void *addend = partial;
-        const struct coll_pass last = {
+        const struct base_pass last = {
             .sum = sum, .sources = &addend, .count = 1, .n = tile->count, .store = initial};
         kernels->sum[ZERO_F32](&last);
     }
@@ -95,10 +95,10 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
 }
 
 static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                      const struct tile *tile, void *sum, void *also, enum coll_sum_to to)
+                      const struct tile *tile, void *sum, void *also, enum base_sum_to to)
 {
     const struct host_comm *host = coll_host_of(comm);
-    const struct coll_pass pass = {.sum = sum,
+    const struct base_pass pass = {.sum = sum,
                                    .sources = host->sources,
                                    .count = op->contributors,
                                    .first = tile->at,
@@ -115,13 +115,13 @@ static bool sum_plain(const struct coll_comm *comm, const struct coll_reduce_sca
  * or summed in several passes, or has no accumulator: that is in scratch memory. */
 static unsigned char *place_of_sum(const struct coll_comm *comm,
                                    const struct coll_reduce_scatter *op, unsigned char *accumulator,
-                                   bool look, enum coll_sum_to to)
+                                   bool look, enum base_sum_to to)
 {
     unsigned char *scratch = coll_host_of(comm)->scratch->sum;
     if (!accumulator)
         return scratch;
-    if (to == COLL_SUM_MEMORY && (look || grouped(op)))
-        return scratch + (uintptr_t)accumulator % COLL_SUM_LINE;
+    if (to == BASE_SUM_MEMORY && (look || grouped(op)))
+        return scratch + (uintptr_t)accumulator % BASE_SUM_LINE;
     return accumulator;
 }
 
@@ -131,7 +131,7 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
 {
     if (!op->take || grouped(op))
         return 0;
-    const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const size_t size = base_dtype_bytes(base_accumulator_dtype(op->dtype));
     const struct coll_contributions from = {
         .before = op->store ? NULL : (const unsigned char *)op->accumulator + tile->first * size,
         .dtype = op->dtype,
@@ -144,11 +144,11 @@ static size_t give_tile(const struct coll_comm *comm, const struct coll_reduce_s
 
 /** Sums a tile and shows it to op->tile. */
 static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                     const struct tile *tile, enum coll_sum_to to)
+                     const struct tile *tile, enum base_sum_to to)
 {
-    assert(tile->count > 0 && tile->count <= COLL_SUM_TILE);
+    assert(tile->count > 0 && tile->count <= BASE_SUM_TILE);
     const struct host_comm *host = coll_host_of(comm);
-    const size_t size = coll_dtype_bytes(coll_accumulator_dtype(op->dtype));
+    const size_t size = base_dtype_bytes(base_accumulator_dtype(op->dtype));
     const coll_tile_fn look = grouped(op) && !op->last ? NULL : op->tile;
     unsigned char *accumulator =
         op->accumulator ? (unsigned char *)op->accumulator + tile->first * size : NULL;
@@ -162,16 +162,16 @@ static void sum_tile(struct coll_comm *comm, const struct coll_reduce_scatter *o
     if (look)
         look(op->user, tile->first, tile->count, sum);
     if (accumulator && sum != accumulator && grouped(op))
-        host->kernels->copy(accumulator, sum, tile->count * size, COLL_SUM_MEMORY);
+        host->kernels->copy(accumulator, sum, tile->count * size, BASE_SUM_MEMORY);
 }
 
 static void reduce_tile(struct coll_comm *comm, const struct coll_reduce_scatter *op,
-                        const struct tile *tile, enum coll_sum_to to)
+                        const struct tile *tile, enum base_sum_to to)
 {
-    for (size_t at = give_tile(comm, op, tile); at < tile->count; at += COLL_SUM_TILE) {
+    for (size_t at = give_tile(comm, op, tile); at < tile->count; at += BASE_SUM_TILE) {
         const size_t left = tile->count - at;
         const struct tile part = {tile->first + at, tile->at + at,
-                                  left < COLL_SUM_TILE ? left : COLL_SUM_TILE, tile->far};
+                                  left < BASE_SUM_TILE ? left : BASE_SUM_TILE, tile->far};
         sum_tile(comm, op, &part, to);
     }
 }
@@ -183,11 +183,11 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatte
     assert(first + count <= op->spans[comm->rank].count);
     const bool far = large(comm, op);
     const bool past = op->accumulator && fresh(op) && far;
-    const enum coll_sum_to to = past ? COLL_SUM_MEMORY : COLL_SUM_CACHE;
+    const enum base_sum_to to = past ? BASE_SUM_MEMORY : BASE_SUM_CACHE;
     fenv_t environment;
     fegetenv(&environment);
     fesetenv(FE_DFL_ENV);
-    const size_t most = op->take ? OFFERED : COLL_SUM_TILE;
+    const size_t most = op->take ? OFFERED : BASE_SUM_TILE;
     for (size_t at = 0; at < count; at += most) {
         coll_point(comm, COLL_REDUCE_SCATTER, "read");
         const size_t left = count - at;
@@ -195,8 +195,8 @@ static void reduce_piece(struct coll_comm *comm, const struct coll_reduce_scatte
         reduce_tile(comm, op, &tile, to);
     }
     fesetenv(&environment);
-    if (to == COLL_SUM_MEMORY)
-        coll_sum_fence();
+    if (to == BASE_SUM_MEMORY)
+        base_sum_fence();
 }
 
 zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request *request,
@@ -226,7 +226,7 @@ zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request
         coll_host_meet_all(comm, request, op->together ? comm->world : op->contributors);
     if (result != ZERO_OK)
         return result;
-    const size_t size = coll_dtype_bytes(op->dtype);
+    const size_t size = base_dtype_bytes(op->dtype);
     const size_t most = coll_host_piece(comm, request, op->contributors, size);
     assert(most > 0 && host->at <= span->count);
     while (host->at < span->count) {

@@ -28,14 +28,14 @@ zero_result coll_host_exchange(struct coll_comm *comm, struct coll_request *requ
     return ZERO_OK;
 }
 
-static double combine(double a, double b, enum coll_op op)
+static double combine(double a, double b, enum base_op op)
 {
     switch (op) {
-    case COLL_SUM:
+    case BASE_SUM:
         return a + b;
-    case COLL_MIN:
+    case BASE_MIN:
         return b < a || b != b ? b : a;
-    case COLL_MAX:
+    case BASE_MAX:
         return b > a || b != b ? b : a;
     }
     return a;

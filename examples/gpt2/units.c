@@ -26,7 +26,7 @@ struct units {
     struct unit_entry *entry;
     // On the CPU at bf16 and f16: how to convert, and for a unit of each kind its copies in fp32.
     bool converts;
-    const struct eng_kernels *kernels;
+    const struct base_kernels *kernels;
     float *weights[UNIT_KINDS], *gradients[UNIT_KINDS];
     size_t bytes;
 };
@@ -116,7 +116,7 @@ struct conversion {
 static void widen(void *arg, size_t first, size_t count)
 {
     const struct conversion *c = arg;
-    const struct eng_kernels *k = c->units->kernels;
+    const struct base_kernels *k = c->units->kernels;
     (c->units->dtype == ZERO_F16 ? k->from_f16 : k->from_bf16)(count, c->from + first,
                                                                c->wide + first);
 }
@@ -124,7 +124,7 @@ static void widen(void *arg, size_t first, size_t count)
 static void narrow(void *arg, size_t first, size_t count)
 {
     const struct conversion *c = arg;
-    const struct eng_kernels *k = c->units->kernels;
+    const struct base_kernels *k = c->units->kernels;
     (c->units->dtype == ZERO_F16 ? k->to_f16 : k->to_bf16)(count, c->wide + first, c->to + first);
 }
 
@@ -139,7 +139,7 @@ zero_result units_create(struct units **out, zero_ctx *z, const struct dims *dim
     *units = (struct units){.z = z, .dims = *dims, .dtype = dtype, .seed = seed, .pool = pool};
     units->stream = stream;
     units->converts = dtype != ZERO_F32 && !stream;
-    units->kernels = eng_kernels_find("auto");
+    units->kernels = base_kernels_find("auto");
     zero_result result = ZERO_E_NOMEM;
     units->entry = calloc((size_t)unit_count(dims), sizeof *units->entry);
     if (!units->entry)

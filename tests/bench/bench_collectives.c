@@ -85,7 +85,7 @@ static zero_result small(struct rank *rank, enum work work)
         if (work == BARRIER)
             r = coll_barrier(rank->comm);
         else if (work == ALL_REDUCE)
-            r = coll_all_reduce(rank->comm, values, 8, COLL_MAX);
+            r = coll_all_reduce(rank->comm, values, 8, BASE_MAX);
         else
             flag_barrier(rank);
     return r;

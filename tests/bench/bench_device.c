@@ -22,7 +22,7 @@ enum {
 
 struct work {
     const struct base_device *device;
-    const struct eng_device_kernels *kernels;
+    const struct base_device_kernels *kernels;
     void *state, *stream;
     size_t count;                                // elements
     unsigned char *narrow, *weight, *moments[2]; // bf16, fp32, fp32: count of each
@@ -30,8 +30,8 @@ struct work {
     unsigned char *received;                     // bf16, of RANKS
     unsigned char *host[2], *there[2];           // HOST_BYTES of each, one for each direction
     void *streams[2];
-    struct eng_device_run *runs;
-    struct eng_device_granules *hashed;
+    struct base_device_run *runs;
+    struct base_device_granules *hashed;
     void *scalars, *squares, *bad, *digest;
     struct other_program torch;
 };
@@ -66,19 +66,19 @@ static void *put(const struct work *work, const void *bytes, size_t size)
 
 static void make_runs(struct work *work)
 {
-    const size_t runs = (work->count + ENG_DEVICE_RUN - 1) / ENG_DEVICE_RUN;
-    struct eng_device_run *list = base_calloc(runs, sizeof *list);
+    const size_t runs = (work->count + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN;
+    struct base_device_run *list = base_calloc(runs, sizeof *list);
     if (!list)
         exit(1);
     for (size_t r = 0; r < runs; r++) {
-        const size_t first = r * ENG_DEVICE_RUN, left = work->count - first;
-        list[r] = (struct eng_device_run){
+        const size_t first = r * BASE_DEVICE_RUN, left = work->count - first;
+        list[r] = (struct base_device_run){
             .gradient = work->narrow + 2 * first,
             .weight = work->weight + 4 * first,
             .moment = {work->moments[0] + 4 * first, work->moments[1] + 4 * first},
             .work = (uint16_t *)(void *)(work->work + 2 * first),
             .first = first,
-            .count = (uint32_t)(left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN),
+            .count = (uint32_t)(left < BASE_DEVICE_RUN ? left : BASE_DEVICE_RUN),
             .gradient_dtype = ZERO_BF16,
             .weight_dtype = ZERO_F32,
             .moment_dtype = ZERO_F32,
@@ -91,22 +91,22 @@ static void make_runs(struct work *work)
 
 static size_t hashed_runs(const struct work *work)
 {
-    const size_t run = ENG_DEVICE_GRANULES * ENG_GRANULE;
+    const size_t run = BASE_DEVICE_GRANULES * BASE_GRANULE;
     return (work->count + run - 1) / run;
 }
 
 // Of the weights.
 static void make_hashed(struct work *work)
 {
-    const size_t run = ENG_DEVICE_GRANULES * ENG_GRANULE, runs = hashed_runs(work);
-    struct eng_device_granules *list = base_calloc(runs, sizeof *list);
+    const size_t run = BASE_DEVICE_GRANULES * BASE_GRANULE, runs = hashed_runs(work);
+    struct base_device_granules *list = base_calloc(runs, sizeof *list);
     if (!list)
         exit(1);
     for (size_t r = 0; r < runs; r++) {
         const size_t first = r * run, left = work->count - first;
-        list[r] = (struct eng_device_granules){
+        list[r] = (struct base_device_granules){
             .elements = work->weight + 4 * first,
-            .first = first / ENG_GRANULE,
+            .first = first / BASE_GRANULE,
             .count = (uint32_t)(left < run ? left : run),
             .element_bytes = 4,
         };
@@ -134,7 +134,7 @@ static void make(struct work *work)
 {
     struct base_error error = {0};
     const uint64_t none = UINT64_MAX;
-    const struct eng_rule_scalars scalars = input_scalars(ENG_RULE_ADAM, false, false);
+    const struct base_rule_scalars scalars = input_scalars(BASE_RULE_ADAM, false, false);
     must(work->device->enter(0, &error), &error);
     must(work->device->stream_create(&work->stream, false, &error), &error);
     must(work->kernels->open(&work->state, &error), &error);
@@ -144,7 +144,7 @@ static void make(struct work *work)
     work->moments[1] = memory(work, 4 * work->count);
     work->work = memory(work, 2 * work->count);
     work->received = memory(work, 2 * RANKS * work->count);
-    work->squares = memory(work, work->count / ENG_GRANULE * sizeof(double));
+    work->squares = memory(work, work->count / BASE_GRANULE * sizeof(double));
     work->scalars = put(work, &scalars, sizeof scalars);
     work->bad = put(work, &none, sizeof none);
     work->digest = memory(work, 2 * sizeof(uint64_t));
@@ -168,9 +168,9 @@ static double timed(struct work *work, zero_result (*give)(struct work *, struct
 
 static zero_result give_update(struct work *work, struct base_error *error)
 {
-    const struct eng_device_update update = {
+    const struct base_device_update update = {
         .runs = work->runs,
-        .count = (work->count + ENG_DEVICE_RUN - 1) / ENG_DEVICE_RUN,
+        .count = (work->count + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN,
         .scalars = work->scalars,
     };
     return work->kernels->update(work->state, &update, work->stream, error);
@@ -179,13 +179,13 @@ static zero_result give_update(struct work *work, struct base_error *error)
 // A micro-batch of `ranks` ranks, not the step's first: added to what is there.
 static zero_result give_sum(struct work *work, int ranks, struct base_error *error)
 {
-    const struct eng_device_sum sum = {
+    const struct base_device_sum sum = {
         .received = work->received,
         .stride = 2 * work->count,
         .own_index = -1,
         .dtype = ZERO_BF16,
         .count = ranks,
-        .granules = work->count / ENG_GRANULE,
+        .granules = work->count / BASE_GRANULE,
         .accumulator = (float *)(void *)work->weight,
         .number = (uint64_t)ranks,
         .sum_group = 1,
@@ -208,12 +208,12 @@ static zero_result give_sum_of_all(struct work *work, struct base_error *error)
 // The step's only contribution: the update reads it where it is.
 static zero_result give_look(struct work *work, struct base_error *error)
 {
-    const struct eng_device_sum sum = {
+    const struct base_device_sum sum = {
         .own = work->received,
         .own_index = 0,
         .dtype = ZERO_BF16,
         .count = 1,
-        .granules = work->count / ENG_GRANULE,
+        .granules = work->count / BASE_GRANULE,
         .sum_group = 1,
         .store = true,
         .last = true,
@@ -225,7 +225,7 @@ static zero_result give_look(struct work *work, struct base_error *error)
 
 static zero_result give_digest(struct work *work, struct base_error *error)
 {
-    const struct eng_device_digest digest = {
+    const struct base_device_digest digest = {
         .runs = work->hashed, .count = hashed_runs(work), .sums = work->digest};
     return work->kernels->digest(work->state, &digest, work->stream, error);
 }
@@ -381,12 +381,12 @@ int main(int argc, char **argv)
 {
     struct work work = {
         .device = &base_device_cuda,
-        .kernels = &eng_device_kernels_cuda,
-        .count = argc > 1 ? strtoul(argv[1], NULL, 10) / ENG_GRANULE * ENG_GRANULE : ELEMENTS,
+        .kernels = &base_device_kernels_cuda,
+        .count = argc > 1 ? strtoul(argv[1], NULL, 10) / BASE_GRANULE * BASE_GRANULE : ELEMENTS,
     };
     if (argc > 3 || work.count == 0) {
         fprintf(stderr, "usage: %s [elements, from %d on [python with torch]]\n", argv[0],
-                ENG_GRANULE);
+                BASE_GRANULE);
         return 2;
     }
     make(&work);

@@ -74,7 +74,7 @@ static zero_result all_reduce(struct rank *rank)
         .result = rank->result,
         .count = elements,
         .dtype = ZERO_F32,
-        .op = COLL_SUM,
+        .op = BASE_SUM,
     };
     struct coll_request request = {0};
     const zero_result r = coll_all_reduce_start(rank->comm, &op, &request);
@@ -113,7 +113,7 @@ static zero_result small(struct rank *rank, enum work work)
     zero_result r = ZERO_OK;
     for (int i = 0; i < SMALLS && r == ZERO_OK; i++)
         r = work == BARRIER ? coll_barrier(rank->comm)
-                            : coll_all_reduce(rank->comm, values, 8, COLL_SUM);
+                            : coll_all_reduce(rank->comm, values, 8, BASE_SUM);
     return r;
 }
 

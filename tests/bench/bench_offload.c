@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 // A tile is w, m and v of as many elements as a job's has, and so many are in memory.
-enum { ELEMENTS = 170 * ENG_GRANULE, FIELDS = 3, TILES = 384, BUFFERS = ENG_TILES_IN_MEMORY };
+enum { ELEMENTS = 170 * BASE_GRANULE, FIELDS = 3, TILES = 384, BUFFERS = ENG_TILES_IN_MEMORY };
 enum { TILE_BYTES = ELEMENTS * FIELDS * 4 };
 
 // Tiles of the file in place: records, and both places of each tile.
@@ -404,7 +404,7 @@ static void probe_disk(const struct work *work)
 
 // What the codec is to know of tiles: each is one piece, the same one.
 static struct eng_piece whole = {
-    .granules = ELEMENTS / ENG_GRANULE,
+    .granules = ELEMENTS / BASE_GRANULE,
     .weight_size = sizeof(float),
     .moment_size = sizeof(float),
     .moments = FIELDS - 1,

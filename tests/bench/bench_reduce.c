@@ -27,14 +27,14 @@ struct kernel {
 static double canonical(void *user)
 {
     const struct kernel *kernel = user;
-    const struct coll_pass pass = {.op = COLL_SUM,
+    const struct base_pass pass = {.op = BASE_SUM,
                                    .sum = kernel->sum,
                                    .sources = kernel->sources,
                                    .count = kernel->count,
                                    .n = kernel->n,
                                    .store = true,
                                    .far = kernel->far};
-    const coll_sum_fn sum = coll_sum_best()->sum[kernel->dtype];
+    const base_sum_fn sum = base_sum_best()->sum[kernel->dtype];
     const double begin = bench_now();
     for (int i = 0; i < kernel->repeat; i++)
         sum(&pass);
@@ -72,7 +72,7 @@ static void kernel_row(unsigned char *memory, zero_dtype dtype, int count, size_
     snprintf(name, sizeof name, "sum of %d %s, %s", count, dtype == ZERO_F32 ? "f32" : "bf16",
              far ? "in memory" : "in cache");
     const double bytes = (double)n * kernel.repeat *
-                         (double)((size_t)count * coll_dtype_bytes(dtype) + sizeof(float)) * 1e-9;
+                         (double)((size_t)count * base_dtype_bytes(dtype) + sizeof(float)) * 1e-9;
     const struct bench_row row = {.name = name,
                                   .reference_name = "plain loop",
                                   .unit = "GB/s",
@@ -147,7 +147,7 @@ static void see_tile(void *user, size_t first, size_t count, const void *sum)
 static zero_result reduce(struct rank *rank, zero_dtype dtype, bool store, bool look)
 {
     struct coll_span spans[MOST_WORLD];
-    deal(spans, rank->world, vector_bytes / coll_dtype_bytes(dtype));
+    deal(spans, rank->world, vector_bytes / base_dtype_bytes(dtype));
     const struct coll_reduce_scatter op = {
         .source = rank->vector,
         .dtype = dtype,
@@ -168,9 +168,9 @@ static zero_result all_reduce(struct rank *rank, zero_dtype dtype, bool in_place
     const struct coll_all_reduce op = {
         .source = rank->vector,
         .result = in_place ? rank->vector : rank->result,
-        .count = vector_bytes / coll_dtype_bytes(dtype),
+        .count = vector_bytes / base_dtype_bytes(dtype),
         .dtype = dtype,
-        .op = COLL_SUM,
+        .op = BASE_SUM,
     };
     struct coll_request request = {0};
     const zero_result r = coll_all_reduce_start(rank->comm, &op, &request);
@@ -196,8 +196,8 @@ static zero_result run(void *user, int work)
     case ALL_REDUCE_BF16:
         return all_reduce(rank, ZERO_BF16, false);
     case COPY: // what memory can do: stores that don't read what they overwrite
-        coll_sum_best()->copy(rank->result, rank->vector, vector_bytes, COLL_SUM_MEMORY);
-        coll_sum_fence();
+        base_sum_best()->copy(rank->result, rank->vector, vector_bytes, BASE_SUM_MEMORY);
+        base_sum_fence();
         return ZERO_OK;
     }
     return ZERO_E_INVALID;

@@ -21,13 +21,13 @@ enum {
 // All tensors one behind the other in each of five arrays.
 struct bare {
     const struct base_device *device;
-    const struct eng_device_kernels *kernels;
+    const struct base_device_kernels *kernels;
     void *state, *stream;
     size_t count; // elements
     unsigned char *work, *gradient, *weight, *moment[2];
     struct unit_weights *weights; // a unit each
     struct unit_gradients *gradients;
-    struct eng_device_run *runs;
+    struct base_device_run *runs;
     size_t run_count;
     void *scalars;
     float *loss; // of the host
@@ -61,7 +61,7 @@ static void send(const struct bare *b, void *to, const void *from, size_t bytes)
 
 static size_t runs_of(size_t elements)
 {
-    return (elements + ENG_DEVICE_RUN - 1) / ENG_DEVICE_RUN;
+    return (elements + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN;
 }
 
 static size_t aligned(size_t elements)
@@ -69,14 +69,14 @@ static size_t aligned(size_t elements)
     return (elements + ALIGNED - 1) / ALIGNED * ALIGNED;
 }
 
-static struct eng_device_run run_at(const struct bare *b, size_t at, size_t left)
+static struct base_device_run run_at(const struct bare *b, size_t at, size_t left)
 {
-    return (struct eng_device_run){
+    return (struct base_device_run){
         .gradient = b->gradient + 2 * at,
         .weight = b->weight + 4 * at,
         .moment = {b->moment[0] + 4 * at, b->moment[1] + 4 * at},
         .work = (uint16_t *)(void *)(b->work + 2 * at),
-        .count = (uint32_t)(left < ENG_DEVICE_RUN ? left : ENG_DEVICE_RUN),
+        .count = (uint32_t)(left < BASE_DEVICE_RUN ? left : BASE_DEVICE_RUN),
         .gradient_dtype = ZERO_BF16,
         .weight_dtype = ZERO_F32,
         .moment_dtype = ZERO_F32,
@@ -86,7 +86,7 @@ static struct eng_device_run run_at(const struct bare *b, size_t at, size_t left
 
 // A tensor's first values, and its runs, from element `at` on.
 static void make_tensor(const struct work *work, const struct tensor *tensor, size_t at,
-                        struct eng_device_run *runs)
+                        struct base_device_run *runs)
 {
     const struct bare *b = &work->bare;
     const size_t elements = tensor_numel(tensor);
@@ -94,7 +94,7 @@ static void make_tensor(const struct work *work, const struct tensor *tensor, si
     tensor_fill(tensor, &work->gpt2.options.dims, work->gpt2.options.seed, 0, elements, values);
     send(b, b->weight + 4 * at, values, elements * sizeof *values);
     base_free(values);
-    for (size_t done = 0; done < elements; done += ENG_DEVICE_RUN)
+    for (size_t done = 0; done < elements; done += BASE_DEVICE_RUN)
         *runs++ = run_at(b, at + done, elements - done);
 }
 
@@ -112,7 +112,7 @@ static void make_tensors(struct work *work)
 {
     struct bare *b = &work->bare;
     const struct dims *dims = &work->gpt2.options.dims;
-    struct eng_device_run *runs = gpu_room(b->run_count, sizeof *runs), *end = runs;
+    struct base_device_run *runs = gpu_room(b->run_count, sizeof *runs), *end = runs;
     size_t at = 0;
     for (int u = 0; u < unit_count(dims); u++)
         for (int i = 0; i < unit_tensors(dims, u); i++) {
@@ -157,7 +157,7 @@ static void make_bare(struct work *work)
     b->gradients = gpu_room((size_t)unit_count(dims), sizeof *b->gradients);
     make_tensors(work);
     make_scalars(b);
-    const struct eng_device_conversion round = {b->weight, b->work, ZERO_F32, ZERO_BF16, b->count};
+    const struct base_device_conversion round = {b->weight, b->work, ZERO_F32, ZERO_BF16, b->count};
     gpu_must(b->kernels->convert(b->state, &round, b->stream, &error), error.message);
     b->loss = base_aligned_alloc(PAGE, PAGE);
     gpu_must(b->loss ? ZERO_OK : ZERO_E_NOMEM, "no memory");
@@ -223,7 +223,7 @@ static void bare_step(struct work *work)
     const float *loss = pass(work);
     gpu_must(b->device->copy(b->loss, loss, sizeof *loss, b->stream, &error), error.message);
     gpu_must(b->device->event_record(b->seen, b->stream, &error), error.message);
-    const struct eng_device_update update = {
+    const struct base_device_update update = {
         .runs = b->runs, .count = b->run_count, .scalars = b->scalars};
     gpu_must(b->kernels->update(b->state, &update, b->stream, &error), error.message);
     gpu_must(b->device->event_sync(b->seen, &error), error.message);
@@ -274,7 +274,7 @@ static void rows(const char *batch, int more, char **options)
     static const char *const stages[] = {"0", "1", "2", "3"};
     for (int i = 0; i < 4; i++) {
         struct work work = {
-            .bare = {.device = &base_device_cuda, .kernels = &eng_device_kernels_cuda}};
+            .bare = {.device = &base_device_cuda, .kernels = &base_device_kernels_cuda}};
         gpu_trainer_open(&work.gpt2, batch, stages[i], more, options);
         make_bare(&work);
         measure(&work);

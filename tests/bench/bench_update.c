@@ -35,7 +35,7 @@ enum { DISTANCES = sizeof distances / sizeof distances[0] };
 
 struct work {
     struct base_pool *pool;
-    const struct eng_kernels *kernels;
+    const struct base_kernels *kernels;
     union eng_scalars scalars;
     struct arrays arrays;
     uint16_t *narrow; // a gradient in bf16
@@ -59,7 +59,7 @@ static void body_update(struct work *work, size_t first, size_t count)
 {
     struct arrays part;
     narrow_arrays(work, first, &part);
-    const struct eng_update run = {
+    const struct base_update run = {
         .count = count,
         .gradient = part.gradient,
         .moment = {part.m, part.v},
@@ -79,7 +79,7 @@ static void body_narrow(struct work *work, size_t first, size_t count)
     struct arrays part;
     narrow_arrays(work, first, &part);
     for (size_t i = 0; i < count; i += PIECE) {
-        const struct eng_update run = {
+        const struct base_update run = {
             .count = PIECE,
             .gradient = gradient,
             .moment = {part.m + i, part.v + i},
@@ -89,24 +89,24 @@ static void body_narrow(struct work *work, size_t first, size_t count)
             .past_caches = true,
         };
         work->kernels->from_bf16(PIECE, work->narrow + first + i, gradient);
-        work->kernels->update[ENG_RULE_ADAM](&work->scalars.built_in, &run);
+        work->kernels->update[BASE_RULE_ADAM](&work->scalars.built_in, &run);
     }
 }
 
 // The update and nothing else: no working copy is written, and the gradient's factor is 1.
 static void body_alone(struct work *work, size_t first, size_t count)
 {
-    struct eng_rule_scalars scalars = work->scalars.built_in;
+    struct base_rule_scalars scalars = work->scalars.built_in;
     struct arrays part;
     narrow_arrays(work, first, &part);
-    const struct eng_update run = {
+    const struct base_update run = {
         .count = count,
         .gradient = part.gradient,
         .moment = {part.m, part.v},
         .weight = part.weight,
     };
     scalars.gradient_scale = 1.0f;
-    work->kernels->update[ENG_RULE_ADAM](&scalars, &run);
+    work->kernels->update[BASE_RULE_ADAM](&scalars, &run);
 }
 
 static void body_scale(struct work *work, size_t first, size_t count)
@@ -132,10 +132,10 @@ static void body_norm(struct work *work, size_t first, size_t count)
 {
     double sum = 0.0;
     const void *const source = work->arrays.gradient;
-    struct eng_contributions from = {.sources = &source, .count = 1, .first = first};
-    for (; from.first < first + count; from.first += ENG_GRANULE) {
+    struct base_contributions from = {.sources = &source, .count = 1, .first = first};
+    for (; from.first < first + count; from.first += BASE_GRANULE) {
         double squares;
-        work->kernels->sum_squares(ENG_GRANULE, &from, &squares);
+        work->kernels->sum_squares(BASE_GRANULE, &from, &squares);
         sum += squares;
     }
     if (first == 0)
@@ -153,12 +153,12 @@ static void tile(void *user, size_t index, int thread)
 {
     (void)thread;
     struct work *work = user;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     const size_t count = work->count < TILE ? work->count : TILE;
     for (size_t i = 0; i < work->repeat; i++)
         work->body(work, index * count, count);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 static double timed(struct work *work, void (*body)(struct work *, size_t, size_t))
@@ -205,10 +205,10 @@ static double plain(void *user)
 // The update with the prefetch distance that this processor is not given.
 static double other_prefetch(void *user)
 {
-    const size_t chosen = eng_prefetch_bytes;
-    eng_prefetch_bytes = chosen == FAR ? NEAR : FAR;
+    const size_t chosen = base_prefetch_bytes;
+    base_prefetch_bytes = chosen == FAR ? NEAR : FAR;
     const double seconds = timed(user, body_update);
-    eng_prefetch_bytes = chosen;
+    base_prefetch_bytes = chosen;
     return seconds;
 }
 
@@ -308,7 +308,7 @@ static void rows(struct work *work, uint16_t *half, bool all_cores)
     limit_row(work, "update f32", "in memory", of_f32, update, stream, "limit", 0);
     row(work, "update f32", "in memory", of_f32, update, plain, "plain loop", 0);
     row(work, "update f32", "in memory", of_f32, update, other_prefetch,
-        eng_prefetch_bytes == FAR ? "prefetch 512" : "prefetch 2048", 0);
+        base_prefetch_bytes == FAR ? "prefetch 512" : "prefetch 2048", 0);
     limit_row(work, "norm", "in memory", of_norm, norm, read_only, "limit", 0);
     work->arrays.work = half;
     limit_row(work, "update bf16", "in memory", of_bf16, update, stream, "limit", 0);
@@ -351,7 +351,7 @@ static int run(struct work *work, struct base_arena *arena, struct base_error *e
     uint16_t *half;
     if (make_arrays(work, arena, &half, error) != ZERO_OK)
         return 1;
-    work->kernels = eng_kernels_find("auto");
+    work->kernels = base_kernels_find("auto");
     const int most = base_cpu_allowed();
     for (int threads = 1; threads <= most; threads = threads < most ? most : most + 1) {
         if (base_pool_create(&work->pool, threads, error) != ZERO_OK)

@@ -11,13 +11,13 @@ static const struct eng_choice choice = {.decay = ZERO_DECAY_DECOUPLED};
 static void prepare(struct local_state *state, union eng_scalars *scalars)
 {
     if (!state->kernels) // looking for them reads system files
-        state->kernels = eng_kernels_find("auto");
+        state->kernels = base_kernels_find("auto");
     eng_optimizer_adamw.prepare(&choice, &local_hyper, 10, 1e-3, scalars);
 }
 
-static struct eng_update run_of(const struct local_state *state, size_t i, size_t end)
+static struct base_update run_of(const struct local_state *state, size_t i, size_t end)
 {
-    return (struct eng_update){
+    return (struct base_update){
         .count = end - i < TILE ? end - i : TILE,
         .gradient = state->gradient + i,
         .moment = {state->moment[0] + i, state->moment[1] + i},
@@ -30,30 +30,30 @@ static struct eng_update run_of(const struct local_state *state, size_t i, size_
 void local_update(struct local_state *state)
 {
     union eng_scalars scalars;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     prepare(state, &scalars);
     for (size_t i = 0; i < state->count; i += TILE) {
-        const struct eng_update run = run_of(state, i, state->count);
+        const struct base_update run = run_of(state, i, state->count);
         eng_optimizer_adamw.update(&choice, state->kernels, &scalars, &run);
     }
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 void local_update_sums(struct local_state *state, size_t at, size_t count,
                        const float *const sources[2], size_t first)
 {
     union eng_scalars scalars;
-    struct eng_fp_state saved;
-    double squares[TILE / ENG_GRANULE];
+    struct base_fp_state saved;
+    double squares[TILE / BASE_GRANULE];
     const void *const both[] = {sources[0], sources[1]};
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     prepare(state, &scalars);
     for (size_t i = at; i < at + count; i += TILE) {
-        const struct eng_update run = run_of(state, i, at + count);
-        const struct eng_contributions from = {
+        const struct base_update run = run_of(state, i, at + count);
+        const struct base_contributions from = {
             .dtype = ZERO_F32, .sources = both, .count = 2, .first = first + i - at};
         eng_optimizer_adamw.update_sum(state->kernels, &scalars, &run, &from, squares);
     }
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }

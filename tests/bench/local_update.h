@@ -7,14 +7,14 @@
 
 #include <zero/zero.h>
 
-struct eng_kernels;
+struct base_kernels;
 
 /** Elements and their state. */
 struct local_state {
     size_t count;
     float *gradient, *moment[2], *weight;
-    uint16_t *work;                    /**< bf16 working copy, or NULL */
-    const struct eng_kernels *kernels; /**< NULL at first: found by the first update */
+    uint16_t *work;                     /**< bf16 working copy, or NULL */
+    const struct base_kernels *kernels; /**< NULL at first: found by the first update */
 };
 
 /** Hyper-parameters of every benchmark. */

@@ -86,7 +86,7 @@ static int set_up(void **state)
         return -1;
     return cuda->stream_create(&stream, true, NULL) || cuda->event_create(&event, NULL) ||
                    cuda->alloc(&memory, 300, NULL) || base_cuda_load(&module, "", "some", NULL) ||
-                   base_cuda_kernel(&kernel, module, "eng_cuda_convert", NULL)
+                   base_cuda_kernel(&kernel, module, "base_cuda_convert", NULL)
                ? -1
                : 0;
 }
@@ -219,14 +219,14 @@ static zero_result load(struct base_error *error)
 static zero_result find(struct base_error *error)
 {
     void *other;
-    return base_cuda_kernel(&other, module, "eng_cuda_sum", error);
+    return base_cuda_kernel(&other, module, "base_cuda_sum", error);
 }
 
 static zero_result launch(struct base_error *error)
 {
-    struct eng_device_conversion nothing = {.count = 0};
+    struct base_device_conversion nothing = {.count = 0};
     void *arguments[] = {&nothing};
-    const struct base_cuda_grid grid = {3, ENG_CUDA_THREADS};
+    const struct base_cuda_grid grid = {3, BASE_CUDA_THREADS};
     return base_cuda_launch(kernel, "some", grid, arguments, stream, error);
 }
 
@@ -256,7 +256,7 @@ static void a_failure_names_its_call(void **state)
         {query, "cuEventQuery", "cuEventQuery: not real"},
         {sync_event, "cuEventSynchronize", "cuEventSynchronize: not real"},
         {load, "cuModuleLoadData", "cuModuleLoadData, some: not real"},
-        {find, "cuModuleGetFunction", "cuModuleGetFunction, eng_cuda_sum: not real"},
+        {find, "cuModuleGetFunction", "cuModuleGetFunction, base_cuda_sum: not real"},
         {launch, "cuLaunchKernel", "cuLaunchKernel, some: not real"},
     };
     const cuda_driver_fail_fn inject = *(const cuda_driver_fail_fn *)*state;

@@ -4,18 +4,22 @@
 #include "tests/cuda/kernel_tests.h"
 #include "tests/unit/kernel_inputs.h"
 
-enum { LENGTHS = 2 * ENG_GRANULE, SLICES = 6, HASHED = SLICES * ENG_DEVICE_GRANULES * ENG_GRANULE };
+enum {
+    LENGTHS = 2 * BASE_GRANULE,
+    SLICES = 6,
+    HASHED = SLICES * BASE_DEVICE_GRANULES * BASE_GRANULE
+};
 
 struct digested {
     struct base_hash128 sums[LENGTHS];
-    struct eng_device_granules runs[LENGTHS];
+    struct base_device_granules runs[LENGTHS];
     uint32_t elements[HASHED];
 };
 
 // What FORMAT.md, section 5, has of a run's granules.
-static void add_hashes(struct base_hash128 *sum, const struct eng_device_granules *run)
+static void add_hashes(struct base_hash128 *sum, const struct base_device_granules *run)
 {
-    const size_t granule_bytes = (size_t)ENG_GRANULE * run->element_bytes;
+    const size_t granule_bytes = (size_t)BASE_GRANULE * run->element_bytes;
     const size_t bytes = (size_t)run->count * run->element_bytes;
     for (size_t at = 0, n; at < bytes; at += n) {
         const uint64_t place[] = {run->slice, run->first + at / granule_bytes, run->array};
@@ -27,11 +31,11 @@ static void add_hashes(struct base_hash128 *sum, const struct eng_device_granule
 }
 
 // A run of so many elements, from a granule of all on.
-static struct eng_device_granules granules_of(const struct digested *at, size_t granule,
-                                              uint32_t count, uint32_t element_bytes)
+static struct base_device_granules granules_of(const struct digested *at, size_t granule,
+                                               uint32_t count, uint32_t element_bytes)
 {
-    const size_t first = granule * ENG_GRANULE * element_bytes;
-    return (struct eng_device_granules){
+    const size_t first = granule * BASE_GRANULE * element_bytes;
+    return (struct base_device_granules){
         .elements = (const unsigned char *)at->elements + first,
         .count = count,
         .element_bytes = element_bytes,
@@ -41,7 +45,7 @@ static struct eng_device_granules granules_of(const struct digested *at, size_t 
 // Hashes here and there, and compares; lay() makes the runs for elements at an address.
 static void digest_turn(int turn, size_t count,
                         void (*lay)(const struct digested *at, uint32_t turn,
-                                    struct eng_device_granules *runs))
+                                    struct base_device_granules *runs))
 {
     static struct digested here, result;
     input_fill((enum input_kind)(turn % INPUT_KINDS), 50 + (uint64_t)turn, HASHED,
@@ -54,7 +58,7 @@ static void digest_turn(int turn, size_t count,
     for (size_t r = 0; r < count; r++)
         here.runs[r].elements = (const unsigned char *)here.runs[r].elements - offset;
     ok(device->copy(there->runs, here.runs, sizeof here.runs, kernel_stream, NULL));
-    const struct eng_device_digest digest = {
+    const struct base_device_digest digest = {
         .runs = there->runs, .count = count, .sums = &there->sums[0].low, .offset = offset};
     ok(kernels->digest(kernel_state, &digest, kernel_stream, NULL));
     take(&result, there, sizeof result);
@@ -65,7 +69,7 @@ static void digest_turn(int turn, size_t count,
 }
 
 // Of 2 and of 4 bytes an element.
-static void lay_lengths(const struct digested *at, uint32_t turn, struct eng_device_granules *runs)
+static void lay_lengths(const struct digested *at, uint32_t turn, struct base_device_granules *runs)
 {
     for (uint32_t r = 0; r < LENGTHS; r++) {
         runs[r] = granules_of(at, (r + turn) % 100, 1 + r / 2, 2 + r % 2 * 2);
@@ -82,14 +86,14 @@ static void digests_of_all_lengths_are_those_of_the_host(void **unused)
 }
 
 // Of several slices of several tensors, one granule and many, whole and cut off.
-static void lay_slices(const struct digested *at, uint32_t turn, struct eng_device_granules *runs)
+static void lay_slices(const struct digested *at, uint32_t turn, struct base_device_granules *runs)
 {
-    static const uint32_t last[] = {0, 1, 30, 60, 61, 120, 121, 600, 1023, ENG_GRANULE};
+    static const uint32_t last[] = {0, 1, 30, 60, 61, 120, 121, 600, 1023, BASE_GRANULE};
     for (uint32_t r = 0; r < SLICES; r++) {
         const uint32_t way = turn + r;
-        const uint32_t whole = way % 3 == 0 ? ENG_DEVICE_GRANULES - 1 : way % 7;
-        runs[r] = granules_of(at, (size_t)r * ENG_DEVICE_GRANULES,
-                              whole * ENG_GRANULE + last[way % 10], way % 2 ? 4 : 2);
+        const uint32_t whole = way % 3 == 0 ? BASE_DEVICE_GRANULES - 1 : way % 7;
+        runs[r] = granules_of(at, (size_t)r * BASE_DEVICE_GRANULES,
+                              whole * BASE_GRANULE + last[way % 10], way % 2 ? 4 : 2);
         runs[r].name = 0x9e3779b97f4a7c15 * (way / 2);
         runs[r].slice = way * 77;
         runs[r].array = way % 5 ? way % 4 : 1 << 20;

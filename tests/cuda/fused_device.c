@@ -151,7 +151,7 @@ static bool look_at_weights(const struct place *place, struct weights *weights)
         size_t size;
         if (at->state_granules == 0)
             continue;
-        const void *from = eng_best_weights(z, s, at->state_first * ENG_GRANULE, &size);
+        const void *from = eng_best_weights(z, s, at->state_first * BASE_GRANULE, &size);
         TEAM_CHECK(gpu->copy(weights->of[s], from, LOOKED_AT * size, own, NULL) == ZERO_OK);
     }
     return gpu->stream_sync(own, NULL) == ZERO_OK;

@@ -7,14 +7,14 @@
 #include <stdio.h>
 
 const struct base_device *const device = &base_device_cuda;
-const struct eng_device_kernels *const kernels = &eng_device_kernels_cuda;
+const struct base_device_kernels *const kernels = &base_device_kernels_cuda;
 void *kernel_state, *kernel_stream;
 
 int kernel_tests_set_up(void **unused)
 {
     (void)unused;
-    static struct eng_fp_state saved; // the processor is left as the definition wants it
-    eng_fp_enter(&saved);
+    static struct base_fp_state saved; // the processor is left as the definition wants it
+    base_fp_enter(&saved);
     return device->enter(0, NULL) || device->stream_create(&kernel_stream, false, NULL) ||
                    kernels->open(&kernel_state, NULL)
                ? -1

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 extern const struct base_device *const device;
-extern const struct eng_device_kernels *const kernels;
+extern const struct base_device_kernels *const kernels;
 
 /** Of the kernels, and one of the device's; while tests run. */
 extern void *kernel_state, *kernel_stream;

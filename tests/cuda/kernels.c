@@ -8,14 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { GROUPS = 4, RUNS = 4, GAP = 2 * ENG_GRANULE, ROOM = 24 * ENG_GRANULE };
+enum { GROUPS = 4, RUNS = 4, GAP = 2 * BASE_GRANULE, ROOM = 24 * BASE_GRANULE };
 
 static void widen(zero_dtype dtype, const void *from, size_t first, size_t count, float *to)
 {
     if (dtype == ZERO_BF16)
-        eng_kernels_ref.from_bf16(count, (const uint16_t *)from + first, to);
+        base_kernels_ref.from_bf16(count, (const uint16_t *)from + first, to);
     else if (dtype == ZERO_F16)
-        eng_kernels_ref.from_f16(count, (const uint16_t *)from + first, to);
+        base_kernels_ref.from_f16(count, (const uint16_t *)from + first, to);
     else
         memcpy(to, (const float *)from + first, count * sizeof *to);
 }
@@ -24,51 +24,51 @@ static void widen(zero_dtype dtype, const void *from, size_t first, size_t count
 
 // Everything that updates read and write, guards in between, on one side or the other.
 struct state {
-    float gradient[ROOM], moment[ENG_MAX_MOMENTS][ROOM], weight[ROOM];
+    float gradient[ROOM], moment[BASE_MAX_MOMENTS][ROOM], weight[ROOM];
     uint16_t work[ROOM];
-    struct eng_rule_scalars scalars[GROUPS];
-    uint64_t keys[RUNS * ENG_DEVICE_KEYS];
-    struct eng_device_run runs[RUNS];
-    double squares[ROOM / ENG_GRANULE];
+    struct base_rule_scalars scalars[GROUPS];
+    uint64_t keys[RUNS * BASE_DEVICE_KEYS];
+    struct base_device_run runs[RUNS];
+    double squares[ROOM / BASE_GRANULE];
     uint64_t wrong;
     uint32_t gate, unused;
 };
 
 static struct state before, after, expected;
 
-static struct eng_rule_scalars scalars_of(int turn, int group)
+static struct base_rule_scalars scalars_of(int turn, int group)
 {
-    return input_scalars((enum eng_rule)((turn + group) % ENG_RULES), turn / 2 % 2, turn % 2);
+    return input_scalars((enum base_rule)((turn + group) % BASE_RULES), turn / 2 % 2, turn % 2);
 }
 
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 127, 1023, 1024, 1025, 2047, 9001};
 
 // The runs of a turn, at addresses of `at`; they have the room of floats, whatever they are.
-static void lay_runs(int turn, bool rounds, const struct state *at, struct eng_device_run *runs)
+static void lay_runs(int turn, bool rounds, const struct state *at, struct base_device_run *runs)
 {
     static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
-    size_t element = ENG_GRANULE;
+    size_t element = BASE_GRANULE;
     for (uint32_t r = 0; r < RUNS; r++) {
         const uint32_t count = counts[((uint32_t)turn + r) % (sizeof counts / sizeof *counts)];
         const zero_dtype gradient = dtypes[(turn + (int)r) % 3];
         const zero_dtype weight = rounds ? dtypes[(turn / 3 + (int)r) % 3] : ZERO_F32;
         const zero_dtype moment = rounds && turn % 2 ? ZERO_BF16 : ZERO_F32;
-        runs[r] = (struct eng_device_run){
+        runs[r] = (struct base_device_run){
             .gradient = at->gradient + element,
             .weight = (float *)(uintptr_t)at->weight + element,
             .work = turn % 4 == 3 ? NULL : (uint16_t *)(uintptr_t)at->work + element,
-            .first = (uint64_t)turn * ENG_GRANULE,
+            .first = (uint64_t)turn * BASE_GRANULE,
             .count = count,
             .group = r % GROUPS,
-            .key = r * ENG_DEVICE_KEYS,
+            .key = r * BASE_DEVICE_KEYS,
             .gradient_dtype = (uint8_t)gradient,
             .weight_dtype = (uint8_t)weight,
             .moment_dtype = (uint8_t)moment,
             .work_dtype = turn % 4 == 2 ? ZERO_F16 : ZERO_BF16,
         };
-        for (int k = 0; k < ENG_MAX_MOMENTS; k++)
+        for (int k = 0; k < BASE_MAX_MOMENTS; k++)
             runs[r].moment[k] = (float *)(uintptr_t)at->moment[k] + element;
-        element += (count + ENG_GRANULE - 1) / ENG_GRANULE * ENG_GRANULE + GAP;
+        element += (count + BASE_GRANULE - 1) / BASE_GRANULE * BASE_GRANULE + GAP;
     }
     assert_true(element <= ROOM);
 }
@@ -83,33 +83,33 @@ static void fill(int turn, struct state *s)
     memset(s->work, 0x5a, sizeof s->work);
     for (int g = 0; g < GROUPS; g++)
         s->scalars[g] = scalars_of(turn, g);
-    for (int k = 0; k < RUNS * ENG_DEVICE_KEYS; k++)
+    for (int k = 0; k < RUNS * BASE_DEVICE_KEYS; k++)
         s->keys[k] = zero_random_bits(7, (uint64_t)turn, (uint64_t)k);
 }
 
-static void round_to(zero_dtype dtype, uint64_t key, const struct eng_device_run *run,
+static void round_to(zero_dtype dtype, uint64_t key, const struct base_device_run *run,
                      const float *from, void *to)
 {
     if (dtype == ZERO_F32)
         memcpy(to, from, run->count * sizeof *from);
     else if (dtype == ZERO_BF16)
-        eng_kernels_ref.round_bf16(key, run->first, run->count, from, to);
+        base_kernels_ref.round_bf16(key, run->first, run->count, from, to);
     else
-        eng_kernels_ref.round_f16(key, run->first, run->count, from, to);
+        base_kernels_ref.round_f16(key, run->first, run->count, from, to);
 }
 
 // As the engine does it on the processor.
-static void update_run(const struct state *s, const struct eng_device_run *run)
+static void update_run(const struct state *s, const struct base_device_run *run)
 {
-    static float gradient[ENG_DEVICE_RUN], weight[ENG_DEVICE_RUN];
-    static float moment[ENG_MAX_MOMENTS][ENG_DEVICE_RUN];
-    const struct eng_rule_scalars *scalars = &s->scalars[run->group];
-    const int moments = scalars->rule == ENG_RULE_ADAM ? 2 : 1;
+    static float gradient[BASE_DEVICE_RUN], weight[BASE_DEVICE_RUN];
+    static float moment[BASE_MAX_MOMENTS][BASE_DEVICE_RUN];
+    const struct base_rule_scalars *scalars = &s->scalars[run->group];
+    const int moments = scalars->rule == BASE_RULE_ADAM ? 2 : 1;
     widen(run->gradient_dtype, run->gradient, 0, run->count, gradient);
     widen(run->weight_dtype, run->weight, 0, run->count, weight);
     for (int k = 0; k < moments; k++)
         widen(run->moment_dtype, run->moment[k], 0, run->count, moment[k]);
-    const struct eng_update update = {
+    const struct base_update update = {
         .count = run->count,
         .gradient = gradient,
         .moment = {moment[0], moment[1]},
@@ -117,7 +117,7 @@ static void update_run(const struct state *s, const struct eng_device_run *run)
         .work = run->work,
         .work_dtype = run->work_dtype,
     };
-    eng_kernels_ref.update[scalars->rule](scalars, &update);
+    base_kernels_ref.update[scalars->rule](scalars, &update);
     round_to(run->weight_dtype, s->keys[run->key], run, weight, run->weight);
     for (int k = 0; k < moments; k++)
         round_to(run->moment_dtype, s->keys[run->key + 1 + (uint32_t)k], run, moment[k],
@@ -125,23 +125,23 @@ static void update_run(const struct state *s, const struct eng_device_run *run)
 }
 
 /** The first element of an array that is not finite, as an update tells it. */
-static void find_wrong(const struct eng_device_run *run, zero_dtype dtype, const void *array,
+static void find_wrong(const struct base_device_run *run, zero_dtype dtype, const void *array,
                        uint64_t *wrong)
 {
-    static float values[ENG_DEVICE_RUN];
+    static float values[BASE_DEVICE_RUN];
     uint32_t i = 0;
     widen(dtype, array, 0, run->count, values);
     while (i < run->count && isfinite(values[i]))
         i++;
     const uint64_t found =
-        (uint64_t)(run->key / ENG_DEVICE_KEYS) << ENG_DEVICE_BAD_SHIFT | (run->first + i);
+        (uint64_t)(run->key / BASE_DEVICE_KEYS) << BASE_DEVICE_BAD_SHIFT | (run->first + i);
     if (i < run->count && found < *wrong)
         *wrong = found;
 }
 
-static void find_wrongs(const struct state *s, const struct eng_device_run *run, uint64_t *wrong)
+static void find_wrongs(const struct state *s, const struct base_device_run *run, uint64_t *wrong)
 {
-    const int moments = s->scalars[run->group].rule == ENG_RULE_ADAM ? 2 : 1;
+    const int moments = s->scalars[run->group].rule == BASE_RULE_ADAM ? 2 : 1;
     find_wrong(run, run->weight_dtype, run->weight, wrong);
     for (int k = 0; k < moments; k++)
         find_wrong(run, run->moment_dtype, run->moment[k], wrong);
@@ -163,7 +163,7 @@ static void update_turn(int turn, bool rounds, bool gated)
     struct state *there = put(&before, sizeof before);
     lay_runs(turn, rounds, there, before.runs);
     ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
-    const struct eng_device_update update = {
+    const struct base_device_update update = {
         .runs = there->runs,
         .count = RUNS,
         .rounds = rounds,
@@ -207,13 +207,13 @@ static void nothing_is_updated_behind_a_gate(void **unused)
 
 // What runs say of themselves: the second has a sum at its end that is not finite, the third at its
 // beginning, and so have those beside the others.
-static void lay_summed(const struct state *at, struct eng_device_run *runs, double *squares)
+static void lay_summed(const struct state *at, struct base_device_run *runs, double *squares)
 {
     size_t granule = 1;
-    for (size_t g = 0; g < ROOM / ENG_GRANULE; g++)
+    for (size_t g = 0; g < ROOM / BASE_GRANULE; g++)
         squares[g] = NAN;
     for (uint32_t r = 0; r < RUNS; r++) {
-        const size_t granules = (runs[r].count + ENG_GRANULE - 1) / ENG_GRANULE;
+        const size_t granules = (runs[r].count + BASE_GRANULE - 1) / BASE_GRANULE;
         runs[r].squares = at->squares + granule;
         for (size_t g = granule; g < granule + granules; g++)
             squares[g] = 0.5 * (double)g;
@@ -221,7 +221,7 @@ static void lay_summed(const struct state *at, struct eng_device_run *runs, doub
             squares[granule + granules - 1] = NAN;
         if (r == 2)
             squares[granule] = INFINITY;
-        granule += granules + GAP / ENG_GRANULE;
+        granule += granules + GAP / BASE_GRANULE;
     }
 }
 
@@ -240,7 +240,7 @@ static void update_finite(int turn)
     lay_runs(turn, false, there, before.runs);
     lay_summed(there, before.runs, before.squares);
     ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
-    const struct eng_device_update update = {
+    const struct base_device_update update = {
         .runs = there->runs,
         .count = RUNS,
         .scalars = there->scalars,
@@ -264,41 +264,41 @@ static void sums_that_are_not_finite_may_be_left_out(void **unused)
 static void no_runs_are_nothing(void **unused)
 {
     (void)unused;
-    const struct eng_device_update update = {.count = 0};
+    const struct base_device_update update = {.count = 0};
     ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
     ok(device->stream_sync(kernel_stream, NULL));
 }
 
 /* ------------------------------------------------------------------ sum */
 
-enum { MOST_RANKS = 5, MOST_GRANULES = 9, OWNED = MOST_GRANULES * ENG_GRANULE };
+enum { MOST_RANKS = 5, MOST_GRANULES = 9, OWNED = MOST_GRANULES * BASE_GRANULE };
 
 struct contributions {
     uint32_t received[MOST_RANKS][OWNED], own[OWNED]; // of any dtype
-    float accumulator[OWNED + ENG_GRANULE], block[OWNED + ENG_GRANULE];
+    float accumulator[OWNED + BASE_GRANULE], block[OWNED + BASE_GRANULE];
     double squares[MOST_GRANULES + 1];
     uint64_t bad;
 };
 
 static struct contributions given, got, wanted;
 
-static const void *source(const struct contributions *c, const struct eng_device_sum *s, int k)
+static const void *source(const struct contributions *c, const struct base_device_sum *s, int k)
 {
     return k == s->own_index ? (const void *)c->own : c->received[k];
 }
 
 static float one_nan(float x)
 {
-    const uint32_t bits = ENG_NAN_F32;
+    const uint32_t bits = BASE_NAN_F32;
     float nan;
     memcpy(&nan, &bits, sizeof nan);
     return x == x ? x : nan;
 }
 
 // The definition of comm.h, element by element.
-static void add_up(struct contributions *c, const struct eng_device_sum *s)
+static void add_up(struct contributions *c, const struct base_device_sum *s)
 {
-    for (size_t i = 0; i < s->granules * ENG_GRANULE; i++) {
+    for (size_t i = 0; i < s->granules * BASE_GRANULE; i++) {
         bool store = s->store;
         for (int k = 0; k < s->count; k++) {
             const uint64_t number = s->number + (uint64_t)k;
@@ -307,7 +307,7 @@ static void add_up(struct contributions *c, const struct eng_device_sum *s)
             uint32_t bits;
             memcpy(&bits, &x, sizeof bits);
             if ((bits & 0x7f800000) == 0x7f800000) {
-                const uint64_t bad = number << ENG_DEVICE_BAD_SHIFT | (s->element + i);
+                const uint64_t bad = number << BASE_DEVICE_BAD_SHIFT | (s->element + i);
                 c->bad = bad < c->bad ? bad : c->bad;
             }
             c->block[i] = one_nan(number % s->sum_group == 0 ? x : c->block[i] + x);
@@ -318,9 +318,9 @@ static void add_up(struct contributions *c, const struct eng_device_sum *s)
         }
     }
     const void *sums = c->accumulator;
-    const struct eng_contributions all = {.dtype = ZERO_F32, .sources = &sums, .count = 1};
+    const struct base_contributions all = {.dtype = ZERO_F32, .sources = &sums, .count = 1};
     if (s->squares)
-        eng_kernels_ref.sum_squares(s->granules * ENG_GRANULE, &all, c->squares);
+        base_kernels_ref.sum_squares(s->granules * BASE_GRANULE, &all, c->squares);
 }
 
 static void fill_contributions(int turn)
@@ -330,13 +330,13 @@ static void fill_contributions(int turn)
         input_fill(turn % 2 ? kind : INPUT_ORDINARY, 10 + (uint64_t)r, OWNED,
                    (float *)(void *)given.received[r]);
     input_fill(kind, 20, OWNED, (float *)(void *)given.own);
-    input_fill(turn % 3 ? kind : INPUT_ORDINARY, 21, OWNED + ENG_GRANULE, given.accumulator);
-    input_fill(INPUT_ORDINARY, 22, OWNED + ENG_GRANULE, given.block);
+    input_fill(turn % 3 ? kind : INPUT_ORDINARY, 21, OWNED + BASE_GRANULE, given.accumulator);
+    input_fill(INPUT_ORDINARY, 22, OWNED + BASE_GRANULE, given.block);
     memset(given.squares, 0x5a, sizeof given.squares);
     given.bad = UINT64_MAX;
 }
 
-static struct eng_device_sum sum_of(int turn, struct contributions *at)
+static struct base_device_sum sum_of(int turn, struct contributions *at)
 {
     static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
     static const uint32_t groups[] = {1, 1, 2, 4};
@@ -344,7 +344,7 @@ static struct eng_device_sum sum_of(int turn, struct contributions *at)
     const uint64_t number = (uint64_t)(turn % 7);
     const int count = 1 + turn % MOST_RANKS;
     const bool last = turn % 2;
-    return (struct eng_device_sum){
+    return (struct base_device_sum){
         .received = at->received,
         .stride = sizeof at->received[0],
         .own = at->own,
@@ -359,14 +359,14 @@ static struct eng_device_sum sum_of(int turn, struct contributions *at)
         .store = number / group == 0,
         .last = last,
         .squares = last ? at->squares : NULL,
-        .element = (uint64_t)turn * ENG_GRANULE,
+        .element = (uint64_t)turn * BASE_GRANULE,
         .bad = &at->bad,
     };
 }
 
 static void sum_turn(int turn)
 {
-    struct eng_device_sum sum = sum_of(turn, &wanted);
+    struct base_device_sum sum = sum_of(turn, &wanted);
     fill_contributions(turn);
     wanted = given;
     add_up(&wanted, &sum);
@@ -374,7 +374,7 @@ static void sum_turn(int turn)
     sum = sum_of(turn, there);
     ok(kernels->sum(kernel_state, &sum, kernel_stream, NULL));
     take(&got, there, sizeof got);
-    const size_t owned = sum.granules * ENG_GRANULE;
+    const size_t owned = sum.granules * BASE_GRANULE;
     const bool open = (sum.number + (uint64_t)sum.count) % sum.sum_group != 0 && !sum.last;
     if (!open) // what a finished block was is not compared
         memcpy(got.block, wanted.block, owned * sizeof *got.block);
@@ -393,7 +393,7 @@ static void a_sole_contribution_is_left_where_it_is(void **unused)
 {
     (void)unused;
     for (int turn = 1; turn < 6 * INPUT_KINDS; turn += 2) { // those of a last micro-batch
-        struct eng_device_sum sum = sum_of(turn, &wanted);
+        struct base_device_sum sum = sum_of(turn, &wanted);
         fill_contributions(turn);
         wanted = given;
         struct contributions *there = put(&given, sizeof given);
@@ -419,7 +419,7 @@ static void sums_may_find_nothing(void **unused)
 {
     (void)unused;
     const int turn = INPUT_NONFINITE;
-    struct eng_device_sum sum = sum_of(turn, &wanted);
+    struct base_device_sum sum = sum_of(turn, &wanted);
     fill_contributions(turn);
     wanted = given;
     add_up(&wanted, &sum);
@@ -455,9 +455,9 @@ static void fill_pair(int turn)
 static void narrow(zero_dtype dtype, const float *from, size_t count, void *to)
 {
     if (dtype == ZERO_BF16)
-        eng_kernels_ref.to_bf16(count, from, to);
+        base_kernels_ref.to_bf16(count, from, to);
     else if (dtype == ZERO_F16)
-        eng_kernels_ref.to_f16(count, from, to);
+        base_kernels_ref.to_f16(count, from, to);
     else
         memcpy(to, from, count * sizeof *from);
 }
@@ -467,7 +467,7 @@ static void addition_turn(int turn, zero_dtype dtype, size_t count)
     static float sums[ROOM], values[ROOM];
     fill_pair(turn);
     struct pair *there = put(&pair, sizeof pair);
-    const struct eng_device_addition addition = {there->to, there->from, dtype, count};
+    const struct base_device_addition addition = {there->to, there->from, dtype, count};
     ok(kernels->add(kernel_state, &addition, kernel_stream, NULL));
     take(&paired, there, sizeof paired);
     widen(dtype, pair.to, 0, count, sums);
@@ -495,11 +495,11 @@ static void search_turn(int turn, zero_dtype dtype, size_t count)
     size_t first = 0;
     while (first < count && isfinite(values[first]))
         first++;
-    const uint64_t found = (uint64_t)(turn + 1) << ENG_DEVICE_BAD_SHIFT | first;
+    const uint64_t found = (uint64_t)(turn + 1) << BASE_DEVICE_BAD_SHIFT | first;
     pair.bad[0] = turn % 5 == 4 ? 7 : UINT64_MAX; // less was there, or nothing
     struct pair *there = put(&pair, sizeof pair);
-    const struct eng_device_search search = {there->from, dtype, count, (uint64_t)turn + 1,
-                                             there->bad};
+    const struct base_device_search search = {there->from, dtype, count, (uint64_t)turn + 1,
+                                              there->bad};
     ok(kernels->search(kernel_state, &search, kernel_stream, NULL));
     take(&paired, there, sizeof paired);
     if (first < count && found < pair.bad[0])
@@ -518,19 +518,19 @@ static void a_search_finds_the_first_that_is_not_finite(void **unused)
 
 /* ------------------------------------------------------------------ gaps */
 
-enum { GAPS = 40, GAP_ROOM = 4 * ENG_GRANULE };
+enum { GAPS = 40, GAP_ROOM = 4 * BASE_GRANULE };
 
 struct gapped {
-    struct eng_device_gap gaps[GAPS];
+    struct base_device_gap gaps[GAPS];
     unsigned char bytes[GAPS][GAP_ROOM];
 };
 
 // One in each part, from nothing to all but an element of a granule, of 2 and of 4 bytes.
 static void lay_gap(struct gapped *at, int turn, size_t g)
 {
-    const size_t size = g % 2 ? 2 : 4, count = (g * 31 + (size_t)turn * 97) % ENG_GRANULE;
-    const size_t first = (ENG_GRANULE - count) * size;
-    at->gaps[g] = (struct eng_device_gap){g * GAP_ROOM + first, count * size};
+    const size_t size = g % 2 ? 2 : 4, count = (g * 31 + (size_t)turn * 97) % BASE_GRANULE;
+    const size_t first = (BASE_GRANULE - count) * size;
+    at->gaps[g] = (struct base_device_gap){g * GAP_ROOM + first, count * size};
 }
 
 static void gaps_are_cleared_and_nothing_beside_them(void **unused)
@@ -543,7 +543,7 @@ static void gaps_are_cleared_and_nothing_beside_them(void **unused)
             lay_gap(&here, turn, g);
         struct gapped *there = put(&here, sizeof here);
         const size_t count = turn == 3 ? 0 : GAPS - (size_t)turn;
-        const struct eng_device_clearing clearing = {there->gaps, count, there->bytes};
+        const struct base_device_clearing clearing = {there->gaps, count, there->bytes};
         ok(kernels->clear(kernel_state, &clearing, kernel_stream, NULL));
         take(&result, there, sizeof result);
         for (size_t g = 0; g < count; g++)
@@ -565,14 +565,14 @@ static void convert_turn(int turn, zero_dtype from, zero_dtype to, size_t count)
     input_fill((enum input_kind)(turn % INPUT_KINDS), 40, ROOM, here.from);
     memset(here.to, 0x5a, sizeof here.to);
     struct conversion *there = put(&here, sizeof here);
-    const struct eng_device_conversion conversion = {there->from, there->to, from, to, count};
+    const struct base_device_conversion conversion = {there->from, there->to, from, to, count};
     ok(kernels->convert(kernel_state, &conversion, kernel_stream, NULL));
     take(&result, there, sizeof result);
     widen(from, here.from, 0, count, wide);
     if (to == ZERO_BF16)
-        eng_kernels_ref.to_bf16(count, wide, (uint16_t *)(void *)here.to);
+        base_kernels_ref.to_bf16(count, wide, (uint16_t *)(void *)here.to);
     else
-        eng_kernels_ref.to_f16(count, wide, (uint16_t *)(void *)here.to);
+        base_kernels_ref.to_f16(count, wide, (uint16_t *)(void *)here.to);
     compare("conversion", turn, &result, &here, sizeof here);
 }
 

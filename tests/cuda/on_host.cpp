@@ -117,7 +117,7 @@ static void atomicMin(unsigned long long *at, unsigned long long value)
 template <typename Argument, void (*kernel)(Argument)>
 static void take_turns(size_t blocks, const void *argument)
 {
-    blockDim.x = ENG_CUDA_THREADS;
+    blockDim.x = BASE_CUDA_THREADS;
     gridDim.x = (unsigned)blocks;
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
         for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
@@ -129,8 +129,8 @@ enum { STACK_BYTES = 32 << 10 };
 static struct {
     context state;
     bool done;
-} fibers[ENG_CUDA_THREADS];
-alignas(64) static char stacks[ENG_CUDA_THREADS][STACK_BYTES];
+} fibers[BASE_CUDA_THREADS];
+alignas(64) static char stacks[BASE_CUDA_THREADS][STACK_BYTES];
 static context scheduler;
 static void (*current_kernel)(const void *argument);
 static const void *current_argument;
@@ -158,12 +158,12 @@ static void run_block(bool backwards)
     for (auto &fiber : fibers)
         fiber.done = false;
     for (; done == 0; backwards = !backwards)
-        for (unsigned i = 0; i < ENG_CUDA_THREADS; i++) {
-            threadIdx.x = backwards ? ENG_CUDA_THREADS - 1 - i : i;
+        for (unsigned i = 0; i < BASE_CUDA_THREADS; i++) {
+            threadIdx.x = backwards ? BASE_CUDA_THREADS - 1 - i : i;
             go_to(&scheduler, &fibers[threadIdx.x].state);
             done += fibers[threadIdx.x].done;
         }
-    if (done < ENG_CUDA_THREADS) {
+    if (done < BASE_CUDA_THREADS) {
         fprintf(stderr, "kernel on the host: block %u: threads wait for others that don't come\n",
                 blockIdx.x);
         abort();
@@ -178,37 +178,37 @@ template <typename Argument, void (*kernel)(Argument)> static void call(const vo
 template <typename Argument, void (*kernel)(Argument)>
 static void together(size_t blocks, const void *argument)
 {
-    blockDim.x = ENG_CUDA_THREADS;
+    blockDim.x = BASE_CUDA_THREADS;
     gridDim.x = (unsigned)blocks;
     current_kernel = call<Argument, kernel>;
     current_argument = argument;
-    for (unsigned t = 0; t < ENG_CUDA_THREADS; t++)
+    for (unsigned t = 0; t < BASE_CUDA_THREADS; t++)
         begin_context(&fibers[t].state, stacks[t], STACK_BYTES, live);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
         run_block(blockIdx.x % 2);
 }
 
 static const struct on_host_kernel kernels[] = {
-    {"eng_cuda_update", sizeof(struct eng_device_update), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_update, eng_cuda_update>},
-    {"eng_cuda_update_rounded", sizeof(struct eng_device_update), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_update, eng_cuda_update_rounded>},
-    {"eng_cuda_sum", sizeof(struct eng_device_sum), ENG_CUDA_THREADS,
-     together<struct eng_device_sum, eng_cuda_sum>},
-    {"eng_cuda_add", sizeof(struct eng_device_addition), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_addition, eng_cuda_add>},
-    {"eng_cuda_search", sizeof(struct eng_device_search), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_search, eng_cuda_search>},
-    {"eng_cuda_clear", sizeof(struct eng_device_clearing), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_clearing, eng_cuda_clear>},
-    {"eng_cuda_squares", sizeof(struct eng_device_squares), ENG_CUDA_THREADS,
-     together<struct eng_device_squares, eng_cuda_squares>},
-    {"eng_cuda_judge", sizeof(struct eng_device_judgement), ENG_CUDA_THREADS,
-     together<struct eng_device_judgement, eng_cuda_judge>},
-    {"eng_cuda_convert", sizeof(struct eng_device_conversion), ENG_CUDA_THREADS,
-     take_turns<struct eng_device_conversion, eng_cuda_convert>},
-    {"eng_cuda_digest", sizeof(struct eng_device_digest), ENG_CUDA_THREADS,
-     together<struct eng_device_digest, eng_cuda_digest>},
+    {"base_cuda_update", sizeof(struct base_device_update), BASE_CUDA_THREADS,
+     take_turns<struct base_device_update, base_cuda_update>},
+    {"base_cuda_update_rounded", sizeof(struct base_device_update), BASE_CUDA_THREADS,
+     take_turns<struct base_device_update, base_cuda_update_rounded>},
+    {"base_cuda_sum", sizeof(struct base_device_sum), BASE_CUDA_THREADS,
+     together<struct base_device_sum, base_cuda_sum>},
+    {"base_cuda_add", sizeof(struct base_device_addition), BASE_CUDA_THREADS,
+     take_turns<struct base_device_addition, base_cuda_add>},
+    {"base_cuda_search", sizeof(struct base_device_search), BASE_CUDA_THREADS,
+     take_turns<struct base_device_search, base_cuda_search>},
+    {"base_cuda_clear", sizeof(struct base_device_clearing), BASE_CUDA_THREADS,
+     take_turns<struct base_device_clearing, base_cuda_clear>},
+    {"base_cuda_squares", sizeof(struct base_device_squares), BASE_CUDA_THREADS,
+     together<struct base_device_squares, base_cuda_squares>},
+    {"base_cuda_judge", sizeof(struct base_device_judgement), BASE_CUDA_THREADS,
+     together<struct base_device_judgement, base_cuda_judge>},
+    {"base_cuda_convert", sizeof(struct base_device_conversion), BASE_CUDA_THREADS,
+     take_turns<struct base_device_conversion, base_cuda_convert>},
+    {"base_cuda_digest", sizeof(struct base_device_digest), BASE_CUDA_THREADS,
+     together<struct base_device_digest, base_cuda_digest>},
 };
 
 extern "C" __attribute__((weak)) const struct on_host_kernel *on_host_more(const char *name);

@@ -360,7 +360,7 @@ static void a_slot_waits_for_who_looks_at_it(void **state)
 
 /* ------------------------------------------------------------------ unit by unit */
 
-static const char update_kernel[] = "eng_cuda_update";
+static const char update_kernel[] = "base_cuda_update";
 
 // The last unit's update is held; the first one is there, and what reads the last one waits.
 static bool hand_out_early(struct place *place)

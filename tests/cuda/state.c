@@ -435,7 +435,7 @@ static bool fail_once(struct place *place)
     TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "cuMemcpyAsync");
     if (!streams) { // there is a kernel for it
         fail_next("cuLaunchKernel", CUDA_ERROR_LAUNCH_FAILED);
-        TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "eng_cuda_digest");
+        TEAM_FAILS(rank, zero_fingerprint(rank->z, digest), ZERO_E_DEVICE, "base_cuda_digest");
     }
     fail_next("cuMemcpyAsync", CUDA_ERROR_LAUNCH_FAILED);
     TEAM_OK(rank, zero_save(rank->z, saves_of(""), NULL));

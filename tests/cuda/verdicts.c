@@ -45,8 +45,8 @@ static void squares_turn(int turn, size_t count)
             overflow = 1;
     }
     struct squares *there = put(&here, sizeof here);
-    const struct eng_device_squares squares = {there->squares, count, there->limbs,
-                                               &there->overflow, &there->wrong};
+    const struct base_device_squares squares = {there->squares, count, there->limbs,
+                                                &there->overflow, &there->wrong};
     ok(kernels->squares(kernel_state, &squares, kernel_stream, NULL));
     take(&here, there, sizeof here);
     memcpy(added.limb, here.limbs, sizeof added.limb);
@@ -69,21 +69,21 @@ static void squares_are_added_without_rounding(void **unused)
 enum { MOST_VOTES = 3, JUDGED_GROUPS = 300, JUDGED_KEYS = 7, BLAMED = 5 };
 
 struct judged {
-    struct eng_device_ballot ballots[MOST_VOTES];
-    struct eng_device_course course;
-    struct eng_rule_scalars prepared[2][JUDGED_GROUPS], scalars[JUDGED_GROUPS];
+    struct base_device_ballot ballots[MOST_VOTES];
+    struct base_device_course course;
+    struct base_rule_scalars prepared[2][JUDGED_GROUPS], scalars[JUDGED_GROUPS];
     uint64_t prepared_keys[2][JUDGED_KEYS], keys[JUDGED_KEYS];
     uint64_t bad[BLAMED], blamed[BLAMED];
-    struct eng_device_record record;
+    struct base_device_record record;
     uint64_t wrong;
     uint32_t gate, unused;
 };
 
-static struct eng_device_judgement judgement_of(struct judged *at, int turn)
+static struct base_device_judgement judgement_of(struct judged *at, int turn)
 {
-    const struct eng_scale scale = {
+    const struct base_scale scale = {
         .value = 8, .dynamic = turn % 3 > 0, .least = turn % 9 == 1 ? 8 : 2, .window = 2};
-    return (struct eng_device_judgement){
+    return (struct base_device_judgement){
         .ballots = at->ballots,
         .ranks = 1 + (size_t)turn % MOST_VOTES,
         .course = &at->course,
@@ -123,7 +123,7 @@ static void fill_verdict(int turn, struct judged *at)
                 at->ballots[r].limbs[l] += one.limb[l];
         }
     at->ballots[turn % MOST_VOTES].overflow = turn % 5 == 4;
-    at->course = (struct eng_device_course){
+    at->course = (struct base_device_course){
         .scale = {.value = 16, .dynamic = true, .least = 1, .window = 3, .clean = 2},
         .updates = 5,
         .skip_limit = UINT64_MAX,
@@ -139,9 +139,9 @@ static void fill_verdict(int turn, struct judged *at)
 }
 
 // The same by what the host has.
-static void decide_on_host(struct judged *at, const struct eng_device_judgement *j)
+static void decide_on_host(struct judged *at, const struct base_device_judgement *j)
 {
-    struct eng_device_course course = j->known ? j->given : at->course;
+    struct base_device_course course = j->known ? j->given : at->course;
     const double scale = j->scale / course.scale.value;
     struct base_exact_sum sum;
     bool finite = true;
@@ -170,11 +170,11 @@ static void decide_on_host(struct judged *at, const struct eng_device_judgement 
     if (at->gate) {
         course.updates++;
         course.skips = 0;
-        eng_scale_clean(&course.scale);
+        base_scale_clean(&course.scale);
     } else if (!course.halted) {
         course.skips++;
         course.halted =
-            course.skips > course.skip_limit || !eng_scale_overflow(&course.scale) ? 1 : 0;
+            course.skips > course.skip_limit || !base_scale_overflow(&course.scale) ? 1 : 0;
     }
     at->course = course;
     memcpy(at->blamed, at->bad, sizeof at->bad);
@@ -189,7 +189,7 @@ static void verdicts_are_those_of_the_host(void **unused)
     for (int turn = 0; turn < 72; turn++) {
         fill_verdict(turn, &here);
         struct judged *there = put(&here, sizeof here);
-        struct eng_device_judgement judgement = judgement_of(there, turn);
+        struct base_device_judgement judgement = judgement_of(there, turn);
         ok(kernels->judge(kernel_state, &judgement, kernel_stream, NULL));
         take(&result, there, sizeof result);
         judgement = judgement_of(&here, turn);
@@ -208,7 +208,7 @@ static void a_fused_step_changes_nothing_else(void **unused)
     for (int turn = 0; turn < 24; turn++) {
         fill_verdict(turn, &here);
         struct judged *there = put(&here, sizeof here);
-        struct eng_device_judgement judgement = judgement_of(there, turn);
+        struct base_device_judgement judgement = judgement_of(there, turn);
         judgement.fused = true;
         judgement.max_norm = 0;
         ok(kernels->judge(kernel_state, &judgement, kernel_stream, NULL));

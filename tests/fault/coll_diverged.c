@@ -106,7 +106,7 @@ static zero_result all_reduce(struct coll_comm *comm, struct memory *memory, siz
                               struct coll_label label)
 {
     (void)label;
-    return coll_all_reduce(comm, (double *)(void *)memory->sum, size, COLL_SUM);
+    return coll_all_reduce(comm, (double *)(void *)memory->sum, size, BASE_SUM);
 }
 
 static zero_result broadcast(struct coll_comm *comm, struct memory *memory, size_t size,

@@ -123,7 +123,7 @@ static zero_result exchange(struct harm_rank *rank)
 static zero_result all_reduce_doubles(struct harm_rank *rank)
 {
     double values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    return coll_all_reduce(rank->comm, values, 8, COLL_SUM);
+    return coll_all_reduce(rank->comm, values, 8, BASE_SUM);
 }
 
 static zero_result broadcast(struct harm_rank *rank)
@@ -286,7 +286,7 @@ static bool is_steady(struct harm_rank *rank, const struct harm *harm,
     for (int i = 0; i < 2; i++) {
         steady &= harm->operation->run(rank) == verdict->result;
         steady &= coll_barrier(rank->comm) == verdict->result;
-        steady &= coll_all_reduce(rank->comm, &one, 1, COLL_MAX) == verdict->result;
+        steady &= coll_all_reduce(rank->comm, &one, 1, BASE_MAX) == verdict->result;
         steady &= coll_progress(rank->comm) == verdict->result;
     }
     steady &= coll_state(rank->comm, &error) == verdict->result;

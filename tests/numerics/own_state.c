@@ -6,7 +6,7 @@
 static struct own_element read_element(const zero_ctx *z, const struct eng_slice *slice, size_t e)
 {
     const zero_dtype dtype = z->config.moment_dtype;
-    const size_t at = slice->granule * ENG_GRANULE + e;
+    const size_t at = slice->granule * BASE_GRANULE + e;
     struct own_element own = {(zero_param)slice->param, (int32_t)slice->index, e, 0, {0}};
     size_t size;
     const void *weight = eng_best_weights(z, slice->section, at, &size);
@@ -24,7 +24,7 @@ bool own_state_each(const zero_ctx *z, bool (*good)(void *user, const struct own
         const struct eng_slice *slice = &z->layout.slices[i];
         const struct eng_section_place *place = &z->placement.sections[slice->section];
         for (size_t e = 0; e < slice->numel; e++) {
-            const size_t granule = slice->granule + e / ENG_GRANULE;
+            const size_t granule = slice->granule + e / BASE_GRANULE;
             if (granule < place->state_first ||
                 granule >= place->state_first + place->state_granules)
                 continue;

@@ -132,8 +132,8 @@ static void reference_step(const struct job *job, uint64_t step, uint64_t update
 static float element(zero_dtype dtype, const void *array, uint64_t e)
 {
     float value;
-    eng_widen(eng_kernels_at(0), dtype, (const unsigned char *)array + e * eng_dtype_size(dtype), 1,
-              &value);
+    eng_widen(base_kernels_at(0), dtype, (const unsigned char *)array + e * eng_dtype_size(dtype),
+              1, &value);
     return value;
 }
 
@@ -169,7 +169,7 @@ static zero_result commit(zero_ctx *z)
 
 static void give_gradients(zero_ctx *z, const zero_micro *micro, zero_unit unit)
 {
-    const struct eng_kernels *kernels = eng_kernels_at(0);
+    const struct base_kernels *kernels = base_kernels_at(0);
     for (zero_param p = 0; p < TENSORS; p++) {
         const int32_t slice = unit - tensors[p].unit;
         if (slice < 0 || slice >= tensors[p].slices)
@@ -409,7 +409,7 @@ static void small_steps_are_not_lost(void **state)
     desc.shape[0] = MANY;
     for (size_t i = 0; i < MANY; i++)
         ones[i] = 1;
-    eng_narrow(eng_kernels_at(0), ZERO_BF16, ones, MANY, halves);
+    eng_narrow(base_kernels_at(0), ZERO_BF16, ones, MANY, halves);
     desc.data = halves;
     assert_int_equal(zero_add_param(z, NULL, &desc), ZERO_OK);
     assert_int_equal(zero_commit(z), ZERO_OK);

@@ -386,12 +386,12 @@ static void backward_tensor(const struct pass *pass, zero_param param, int32_t s
 static void backward_unit(struct pass *pass, zero_unit unit, double part)
 {
     int32_t slice;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     for (zero_param p = 0; p < SYNTHETIC_TENSORS; p++)
         if (in_unit(&synthetic_tensors[p], unit, &slice) && !is_frozen(pass, p))
             backward_tensor(pass, p, slice, part);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 // What is done about a unit's gradient.
@@ -420,14 +420,14 @@ static enum way way_of(const struct pass *pass, zero_unit unit)
 static void forward(struct pass *pass, double input)
 {
     pass->h = input;
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     for (zero_unit unit = 0; unit < SYNTHETIC_UNITS; unit++) {
         if (!good(pass, zero_gather(pass->z, unit, NULL)))
             return;
-        eng_fp_enter(&saved);
+        base_fp_enter(&saved);
         forward_unit(pass, unit);
         pass->loss = pass->h * pass->h;
-        eng_fp_leave(&saved);
+        base_fp_leave(&saved);
         // A tied unit is used again at the other end and stays gathered all the while.
         if (unit > 0 || !pass->model->tied)
             good(pass, zero_release(pass->z, unit, NULL));
@@ -495,10 +495,10 @@ static zero_step_args step_args(const struct synthetic *model, uint64_t step, ze
 static zero_result fuse(struct pass *pass)
 {
     zero_hyper hyper[SYNTHETIC_GROUPS];
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     const zero_step_args args = step_args(pass->model, pass->micro.step, hyper);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
     return zero_step_in_backward(pass->z, &args);
 }
 

@@ -233,7 +233,7 @@ static void take_turns(struct job *job, unsigned turn)
     static const int64_t persist[] = {0, ZERO_OFF, 1023, 1 << 20};
     static const char *const engines[] = {"uring", "threads", "sync"};
     static const char *const compressions[] = {"on", "off", "auto"};
-    job->kernels = eng_kernels_find(tables[turn % 3]) ? tables[turn % 3] : "auto";
+    job->kernels = base_kernels_find(tables[turn % 3]) ? tables[turn % 3] : "auto";
     job->cpu_threads = 1 + (int)(turn / 2 % 2);
     job->persist = persist[turn % 4];
     job->live_bytes = turn / 3 % 2 ? 6000 : 0;

@@ -383,8 +383,8 @@ static bool spoil(struct team_rank *rank, void *user)
                (job->stage == 0 && rank->world > 1));
     for (size_t s = 0; s < rank->z->layout.section_count; s++) {
         const struct eng_section_place *place = &rank->z->placement.sections[s];
-        const float *weights = eng_weights(rank->z, s, place->state_first * ENG_GRANULE);
-        for (size_t i = 0; i < place->state_granules * ENG_GRANULE; i++)
+        const float *weights = eng_weights(rank->z, s, place->state_first * BASE_GRANULE);
+        for (size_t i = 0; i < place->state_granules * BASE_GRANULE; i++)
             TEAM_CHECK(isfinite(weights[i]));
     }
     return true;

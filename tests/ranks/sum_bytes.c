@@ -31,8 +31,8 @@ static const struct toy toy = {.tensors = tensors,
 static void bytes_of(const zero_ctx *z, size_t *own, size_t *all)
 {
     const struct eng_section_place *place = &z->placement.sections[0];
-    *own = place->own_granules * ENG_GRANULE * sizeof(float);
-    *all = place->state_granules * ENG_GRANULE * sizeof(float);
+    *own = place->own_granules * BASE_GRANULE * sizeof(float);
+    *all = place->state_granules * BASE_GRANULE * sizeof(float);
 }
 
 static bool moved_what_it_should(const zero_ctx *z)

@@ -37,8 +37,8 @@ static uint64_t hash_state(const zero_ctx *z)
     uint64_t hash = 0;
     for (size_t s = 0; s < z->layout.section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
-        const size_t first = place->state_first * ENG_GRANULE;
-        const size_t bytes = place->state_granules * ENG_GRANULE * sizeof(float);
+        const size_t first = place->state_first * BASE_GRANULE;
+        const size_t bytes = place->state_granules * BASE_GRANULE * sizeof(float);
         hash = base_hash64(eng_weights(z, s, first), bytes, hash);
         for (int k = 0; k < 2; k++)
             hash = base_hash64(eng_moments(z, k, s, first), bytes, hash);

@@ -250,7 +250,7 @@ static bool exchange_once(struct coll_comm *comm, size_t bytes)
     return true;
 }
 
-static bool all_reduce_once(struct coll_comm *comm, size_t count, enum coll_op op)
+static bool all_reduce_once(struct coll_comm *comm, size_t count, enum base_op op)
 {
     const int world = coll_world(comm);
     double *values = malloc((count + 1) * sizeof *values);
@@ -262,8 +262,8 @@ static bool all_reduce_once(struct coll_comm *comm, size_t count, enum coll_op o
         double expected = (double)value(7, 0, i);
         for (int r = 1; r < world; r++) {
             const double theirs = (double)value(7, r, i);
-            expected = op == COLL_SUM                            ? expected + theirs
-                       : (theirs < expected) == (op == COLL_MIN) ? theirs
+            expected = op == BASE_SUM                            ? expected + theirs
+                       : (theirs < expected) == (op == BASE_MIN) ? theirs
                                                                  : expected;
         }
         good = memcmp(&values[i], &expected, sizeof expected) == 0;
@@ -279,13 +279,13 @@ bool check_small_operations(struct coll_comm *comm, void *user)
     const size_t sizes[] = {0, 1, 8, 63, 4096, 65535, 65536, 65537, 300000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         CHECK(!test_takes((int)i + coll_world(comm)) || exchange_once(comm, sizes[i]));
-    for (int op = COLL_SUM; op <= COLL_MAX; op++)
+    for (int op = BASE_SUM; op <= BASE_MAX; op++)
         for (size_t count = 0; count < 30000; count = count * 5 + 1)
-            CHECK(all_reduce_once(comm, count, (enum coll_op)op));
+            CHECK(all_reduce_once(comm, count, (enum base_op)op));
     for (int i = 0; i < 1000; i++)
         CHECK_OK(comm, coll_barrier(comm));
     double nan_on_one[2] = {coll_rank(comm) == 0 ? NAN : 1.0, coll_rank(comm) == 0 ? 2.0 : NAN};
-    CHECK_OK(comm, coll_all_reduce(comm, nan_on_one, 2, COLL_MAX));
+    CHECK_OK(comm, coll_all_reduce(comm, nan_on_one, 2, BASE_MAX));
     CHECK(isnan(nan_on_one[0]) && (isnan(nan_on_one[1]) || coll_world(comm) == 1));
     return true;
 }

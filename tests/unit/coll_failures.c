@@ -66,7 +66,7 @@ static bool failed(struct coll_comm *comm, zero_result got, zero_result result, 
     struct coll_request request = {0};
     double one = 1.0;
     CHECK(coll_barrier(comm) == result);
-    CHECK(coll_all_reduce(comm, &one, 1, COLL_SUM) == result);
+    CHECK(coll_all_reduce(comm, &one, 1, BASE_SUM) == result);
     CHECK(coll_progress(comm) == result);
     CHECK(coll_wait(comm, &request) == result && coll_drain(comm, &request) == result);
     return true;
@@ -114,7 +114,7 @@ static bool other_operation_rank(struct coll_comm *comm, void *user)
     double one = 1.0;
     CHECK_OK(comm, coll_barrier(comm));
     const zero_result got =
-        coll_rank(comm) == 1 ? coll_all_reduce(comm, &one, 1, COLL_SUM) : coll_barrier(comm);
+        coll_rank(comm) == 1 ? coll_all_reduce(comm, &one, 1, BASE_SUM) : coll_barrier(comm);
     return failed(comm, got, ZERO_E_DIVERGED, "barrier #1", "called all-reduce #1");
 }
 

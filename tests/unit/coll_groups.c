@@ -112,7 +112,7 @@ static bool use(struct bench *bench, struct coll_comm *group)
     for (int r = 0; r < world; r++)
         CHECK(all[r] == coll_root_rank(group, r));
     double sum = me;
-    CHECK_OK(group, coll_all_reduce(group, &sum, 1, COLL_SUM));
+    CHECK_OK(group, coll_all_reduce(group, &sum, 1, BASE_SUM));
     for (int r = 0; r < world; r++)
         sum -= all[r];
     CHECK(sum == 0);
@@ -343,7 +343,7 @@ static bool ring(struct coll_comm *root, void *user)
         const double began = base_clock_s();
         CHECK(turn_ring(root, pairs, coll_arena_base(arena)));
         seconds = base_clock_s() - began;
-        CHECK_OK(root, coll_all_reduce(root, &seconds, 1, COLL_MAX));
+        CHECK_OK(root, coll_all_reduce(root, &seconds, 1, BASE_MAX));
     }
     CHECK(seconds <= RING_REPEATS * 0.01);
     return true;
@@ -408,7 +408,7 @@ static bool diverge(struct coll_comm *root, void *user)
     zero_result result;
     if (coll_rank(root) == 2) {
         double value = 0;
-        result = coll_all_reduce(row, &value, 1, COLL_SUM);
+        result = coll_all_reduce(row, &value, 1, BASE_SUM);
     } else {
         result = coll_rank(root) == 3 ? coll_barrier(row) : coll_barrier(root);
     }

@@ -114,7 +114,7 @@ static bool reducing_rank(struct coll_comm *comm, void *user)
     CHECK(rank == 0 || check_marks(sum, WORLD));
 
     const struct coll_all_reduce reduce = {
-        .source = source, .result = sum, .count = words, .dtype = ZERO_F32, .op = COLL_SUM};
+        .source = source, .result = sum, .count = words, .dtype = ZERO_F32, .op = BASE_SUM};
     CHECK_OK(comm, coll_all_reduce_start(comm, &reduce, &request));
     CHECK(finish(comm, &request));
     CHECK(check_marks(sum, WORLD));

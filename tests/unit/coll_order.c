@@ -183,7 +183,7 @@ static bool one_slot(struct bench *bench)
         CHECK(start_step(bench, request, step));
         double ones = 1.0;
         if (step % 8 == 7)
-            CHECK_OK(bench->comm, coll_all_reduce(bench->comm, &ones, 1, COLL_SUM));
+            CHECK_OK(bench->comm, coll_all_reduce(bench->comm, &ones, 1, BASE_SUM));
         else if (mix(bench->random, step, 3) % 4 == 0)
             CHECK_OK(bench->comm, coll_progress(bench->comm));
         CHECK(step % 8 != 7 || ones == (double)bench->world);

@@ -69,7 +69,7 @@ static bool run_operations(struct coll_comm *comm)
     CHECK_OK(comm, coll_receive_start(comm, &receive, &requests[3]));
     for (int i = 1; i < 4; i++)
         CHECK_OK(comm, coll_drain(comm, &requests[i]));
-    CHECK_OK(comm, coll_all_reduce(comm, &value, 1, COLL_SUM));
+    CHECK_OK(comm, coll_all_reduce(comm, &value, 1, BASE_SUM));
     CHECK_OK(comm, coll_barrier(comm));
     return true;
 }

@@ -51,7 +51,7 @@ struct config {
     bool store, past;
     int badness; /**< of the contributions */
     int contributors;
-    enum coll_op op; /**< of an all-reduce */
+    enum base_op op; /**< of an all-reduce */
     bool in_place;
     uint32_t seed;
 };
@@ -172,7 +172,7 @@ static size_t take_tile(void *user, size_t first, size_t count,
     if (from->before)
         memcpy(sum, from->before, taken * size);
     for (int k = 0; k < from->count; k++)
-        combine(COLL_SUM, dtype, sum,
+        combine(BASE_SUM, dtype, sum,
                 (const unsigned char *)from->sources[k] + from->first * dtype_bytes(dtype), taken,
                 !from->before && k == 0);
     seen->next = first + taken;
@@ -193,7 +193,7 @@ static bool expect(struct bench *bench, const struct config *config, const struc
     for (int k = 0; k < config->contributors; k++) {
         size_t bad = SIZE_MAX;
         contribute(config, k, bench->contents, span->offset, span->count);
-        combine(COLL_SUM, config->dtype, bench->expected, bench->contents, span->count,
+        combine(BASE_SUM, config->dtype, bench->expected, bench->contents, span->count,
                 config->store && k == 0);
         for (size_t i = span->count; i-- > 0;)
             bad = is_finite(config->dtype, bench->contents, i) ? bad : i;
@@ -213,7 +213,7 @@ static bool reduce_once(struct bench *bench, const struct config *config)
     unsigned char *source = is_private(config, rank) ? bench->own : bench->source;
     unsigned char *accumulator = bench->own_result + PAD + config->shift * wide;
     mark(accumulator - PAD, bytes + 2 * PAD);
-    fill_elements(coll_accumulator_dtype(config->dtype), accumulator, 0, spans[rank].count,
+    fill_elements(base_accumulator_dtype(config->dtype), accumulator, 0, spans[rank].count,
                   seed_of(config, 99), config->badness != MANY);
     memcpy(bench->expected, accumulator, bytes);
     contribute(config, rank, source, 0, config->count + config->shift);
@@ -326,7 +326,7 @@ static bool sweep_count(struct bench *bench, zero_dtype dtype, size_t count,
         };
         config.seed = mix(mix((uint32_t)dtype, (uint32_t)count, i), (uint32_t)world, 1);
         config.contributors = contributors[world > 2 ? config.seed % 3 : 0];
-        config.op = (enum coll_op)(i % SHAPES % 3);
+        config.op = (enum base_op)(i % SHAPES % 3);
         config.in_place = config.store;
         good = !chosen(&config, i) || once(bench, &config);
         if (!good)
@@ -403,10 +403,10 @@ static void expect_sequence(struct bench *bench, const struct sequence *sequence
         const uint32_t place = (uint32_t)number % sequence->group;
         fill_elements(ZERO_BF16, bench->contents, span->offset, span->count,
                       mix(77, (uint32_t)number, 1), true);
-        combine(COLL_SUM, ZERO_BF16, block, bench->contents, span->count, place == 0);
+        combine(BASE_SUM, ZERO_BF16, block, bench->contents, span->count, place == 0);
         finish(ZERO_BF16, block, span->count);
         if (place + 1 == sequence->group || number + 1 == sequence->contributions) {
-            combine(COLL_SUM, ZERO_F32, sum, block, span->count,
+            combine(BASE_SUM, ZERO_F32, sum, block, span->count,
                     (uint32_t)number < sequence->group);
             finish(ZERO_F32, sum, span->count);
         }
@@ -585,7 +585,7 @@ static bool shared_result_rank(struct coll_comm *comm, void *user)
         source[i] = i + coll_rank(comm);
     struct coll_request request = {0};
     const struct coll_all_reduce op = {
-        .source = source, .result = result, .count = COUNT, .dtype = ZERO_I32, .op = COLL_SUM};
+        .source = source, .result = result, .count = COUNT, .dtype = ZERO_I32, .op = BASE_SUM};
     CHECK_OK(comm, coll_all_reduce_start(comm, &op, &request));
     CHECK_OK(comm, coll_drain(comm, &request));
     for (int32_t i = 0; i < COUNT; i++)
@@ -631,7 +631,7 @@ static bool refused_all_reduce_rank(struct coll_comm *comm, void *user)
         .result = wrong == NO_RESULT ? NULL : result,
         .count = wrong == TOO_MANY ? SIZE_MAX / 4 : 1000,
         .dtype = wrong == DTYPE ? (zero_dtype)77 : ZERO_F64,
-        .op = wrong == OPERATION ? (enum coll_op)9 : COLL_SUM,
+        .op = wrong == OPERATION ? (enum base_op)9 : BASE_SUM,
         .label = {.what = "vector", .number = 7},
     };
     struct coll_request request = {0};

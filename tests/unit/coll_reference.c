@@ -87,26 +87,26 @@ bool is_finite(zero_dtype dtype, const void *from, size_t i)
     return dtype != ZERO_F64 || isfinite(((const double *)from)[i]);
 }
 
-static double combine_floats(enum coll_op op, double a, double b)
+static double combine_floats(enum base_op op, double a, double b)
 {
     if (isnan(a) || isnan(b))
         return NAN;
-    return op == COLL_SUM ? a + b : op == COLL_MIN ? (b < a ? b : a) : b > a ? b : a;
+    return op == BASE_SUM ? a + b : op == BASE_MIN ? (b < a ? b : a) : b > a ? b : a;
 }
 
-static float combine_f32(enum coll_op op, float a, float b)
+static float combine_f32(enum base_op op, float a, float b)
 {
     // The sum of two floats in double precision, rounded, is their rounded sum.
     return (float)combine_floats(op, (double)a, (double)b);
 }
 
-static uint64_t combine_integers(enum coll_op op, bool narrow, uint64_t a, uint64_t b)
+static uint64_t combine_integers(enum base_op op, bool narrow, uint64_t a, uint64_t b)
 {
     const int64_t left = narrow ? (int32_t)a : (int64_t)a, right = narrow ? (int32_t)b : (int64_t)b;
-    return op == COLL_SUM ? a + b : (right < left) == (op == COLL_MIN) ? b : a;
+    return op == BASE_SUM ? a + b : (right < left) == (op == BASE_MIN) ? b : a;
 }
 
-void combine(enum coll_op op, zero_dtype dtype, void *sum, const void *from, size_t n, bool store)
+void combine(enum base_op op, zero_dtype dtype, void *sum, const void *from, size_t n, bool store)
 {
     for (size_t i = 0; i < n; i++)
         if (is_f32_sum(dtype)) {

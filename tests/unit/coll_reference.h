@@ -22,7 +22,7 @@ void fill_elements(zero_dtype dtype, void *to, size_t first, size_t n, uint32_t 
 bool is_finite(zero_dtype dtype, const void *from, size_t i);
 
 /** sum[i] = op(sum[i], from[i]), or from[i] with `store`; no NaN is canonical before finish(). */
-void combine(enum coll_op op, zero_dtype dtype, void *sum, const void *from, size_t n, bool store);
+void combine(enum base_op op, zero_dtype dtype, void *sum, const void *from, size_t n, bool store);
 
 /** Makes NaNs canonical. */
 void finish(zero_dtype dtype, void *sum, size_t n);

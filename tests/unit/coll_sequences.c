@@ -164,7 +164,7 @@ static int contributors_of(const struct running *run)
 
 static zero_result start_reduce(struct bench *bench, struct running *run, int me)
 {
-    const zero_dtype dtype = dtype_of(run->key), sum = coll_accumulator_dtype(dtype);
+    const zero_dtype dtype = dtype_of(run->key), sum = base_accumulator_dtype(dtype);
     const size_t end = deal(run->spans, run->on, run->key, -1, 0, 1);
     run->source = take(bench, end * dtype_bytes(dtype), &run->private_source);
     run->result = take(bench, run->spans[me].count * sum_bytes(dtype), &run->private_result);
@@ -197,7 +197,7 @@ static zero_result start_all_reduce(struct bench *bench, struct running *run, in
                                        .result = run->result,
                                        .count = count,
                                        .dtype = dtype,
-                                       .op = (enum coll_op)draw(run->key, 8, 3),
+                                       .op = (enum base_op)draw(run->key, 8, 3),
                                        .label = {"sequence", run->key, NULL}};
     return coll_all_reduce_start(run->on->comm, &op, &run->request);
 }
@@ -304,7 +304,7 @@ static bool check_bytes(const struct running *run, const unsigned char *at, size
 
 /** The combination of elements first .. first+count-1 of the ranks below `ranks`, in the
  * accumulator's type, into `sum`. */
-static void model(const struct running *run, int ranks, size_t first, size_t count, enum coll_op op,
+static void model(const struct running *run, int ranks, size_t first, size_t count, enum base_op op,
                   bool store, void *sum)
 {
     alignas(8) unsigned char elements[3000 * 8];
@@ -321,10 +321,10 @@ static bool check_reduce(const struct running *run, int me)
     const zero_dtype dtype = dtype_of(run->key);
     const struct coll_span *span = &run->spans[me];
     alignas(8) unsigned char sum[MOST_COUNT * 8];
-    fill_elements(coll_accumulator_dtype(dtype), sum, 0, span->count,
+    fill_elements(base_accumulator_dtype(dtype), sum, 0, span->count,
                   mix(run->key, (uint32_t)me, 2), false);
     if (span->count > 0)
-        model(run, contributors_of(run), span->offset, span->count, COLL_SUM,
+        model(run, contributors_of(run), span->offset, span->count, BASE_SUM,
               draw(run->key, 5, 2) == 0, sum);
     CHECK(memcmp(sum, run->result, span->count * sum_bytes(dtype)) == 0);
     return true;
@@ -335,7 +335,7 @@ static bool check_all_reduce(const struct running *run)
     const zero_dtype dtype = dtype_of(run->key);
     const size_t count = all_reduce_count(run->key);
     alignas(8) unsigned char sum[3000 * 8], narrowed[3000 * 8];
-    model(run, run->then.world, 0, count, (enum coll_op)draw(run->key, 8, 3), true, sum);
+    model(run, run->then.world, 0, count, (enum base_op)draw(run->key, 8, 3), true, sum);
     narrow(dtype, narrowed, sum, count);
     CHECK(memcmp(narrowed, run->result, count * dtype_bytes(dtype)) == 0);
     return true;
@@ -489,7 +489,7 @@ static bool together(struct bench *bench, uint32_t key)
                 CHECK(all[(size_t)r * bytes + i] == byte_of(key, r, 0, i));
         break;
     case 2:
-        CHECK_OK(on->comm, coll_all_reduce(on->comm, &sum, 1, COLL_SUM));
+        CHECK_OK(on->comm, coll_all_reduce(on->comm, &sum, 1, BASE_SUM));
         CHECK(2 * sum == on->world * (on->world + 1));
         break;
     default:

@@ -27,17 +27,17 @@ struct shape {
     int count;
     size_t n, shift;
     bool store, far;
-    enum coll_sum_to to;
+    enum base_sum_to to;
 };
 
-static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, zero_dtype dtype,
+static void check_one(const struct base_sum_kernels *kernels, enum base_op op, zero_dtype dtype,
                       const struct shape *shape)
 {
     static _Alignas(64) unsigned char memory[2][ROOM * 8];
     const size_t size = dtype_bytes(dtype), wide = sum_bytes(dtype);
     const void *sources[MOST_SOURCES];
     bool expected = true;
-    fill_elements(coll_accumulator_dtype(dtype), memory[0], 0, ROOM, 5, false);
+    fill_elements(base_accumulator_dtype(dtype), memory[0], 0, ROOM, 5, false);
     memcpy(memory[1], memory[0], sizeof memory[0]);
     unsigned char *sum = memory[0] + shape->shift * wide;
     for (int k = 0; k < shape->count; k++) {
@@ -45,10 +45,10 @@ static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, z
         sources[k] = source;
         combine(op, dtype, sum, source + shape->shift * size, shape->n, shape->store && k == 0);
         for (size_t i = 0; i < shape->n; i++)
-            expected &= op != COLL_SUM || is_finite(dtype, source, shape->shift + i);
+            expected &= op != BASE_SUM || is_finite(dtype, source, shape->shift + i);
     }
     finish(dtype, sum, shape->n);
-    const struct coll_pass pass = {.op = op,
+    const struct base_pass pass = {.op = op,
                                    .sum = memory[1] + shape->shift * wide,
                                    .sources = sources,
                                    .count = shape->count,
@@ -57,22 +57,22 @@ static void check_one(const struct coll_sum_kernels *kernels, enum coll_op op, z
                                    .store = shape->store,
                                    .far = shape->far,
                                    .to = shape->to};
-    eng_prefetch_bytes = shape->far ? 2048 : 512; // on any processor
+    base_prefetch_bytes = shape->far ? 2048 : 512; // on any processor
     const bool finite = kernels->sum[dtype](&pass);
-    coll_sum_fence();
+    base_sum_fence();
     assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
     assert_int_equal(finite, expected);
     bool found = false;
-    for (int k = 0; k < shape->count && op == COLL_SUM; k++)
-        found |= coll_sum_nonfinite(dtype, sources[k], shape->shift, shape->n) !=
+    for (int k = 0; k < shape->count && op == BASE_SUM; k++)
+        found |= base_sum_nonfinite(dtype, sources[k], shape->shift, shape->n) !=
                  shape->shift + shape->n;
-    assert_true(op != COLL_SUM || finite == !found);
+    assert_true(op != BASE_SUM || finite == !found);
 }
 
 static const size_t lengths[] = {0,  1,  2,  7,   8,   9,   15,  16,  17,  31,  32,   33,   63,
                                  64, 65, 70, 127, 128, 129, 143, 255, 257, 300, 1023, 1024, 1025};
 
-static void equal_bits_of(zero_dtype dtype, const struct coll_sum_kernels *kernels, uint32_t round)
+static void equal_bits_of(zero_dtype dtype, const struct base_sum_kernels *kernels, uint32_t round)
 {
     fill_sources(dtype, round, round % 2 == 0);
     for (int count = 1; count <= MOST_SOURCES; count++)
@@ -83,10 +83,10 @@ static void equal_bits_of(zero_dtype dtype, const struct coll_sum_kernels *kerne
                                             shift,
                                             (c + shift + round) % 2,
                                             (c + shift + round) / 2 % 2,
-                                            c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
-                for (int op = COLL_SUM; op <= COLL_MAX; op++)
-                    if (op == COLL_SUM || (c + (size_t)count) % 3 == shift)
-                        check_one(kernels, (enum coll_op)op, dtype, &shape);
+                                            c / 2 % 2 ? BASE_SUM_MEMORY : BASE_SUM_CACHE};
+                for (int op = BASE_SUM; op <= BASE_MAX; op++)
+                    if (op == BASE_SUM || (c + (size_t)count) % 3 == shift)
+                        check_one(kernels, (enum base_op)op, dtype, &shape);
             }
 }
 
@@ -94,12 +94,12 @@ static void equal_bits(void **state)
 {
     (void)state;
     int tables = 0;
-    for (const struct coll_sum_kernels *kernels; (kernels = coll_sum_at(tables)); tables++)
+    for (const struct base_sum_kernels *kernels; (kernels = base_sum_at(tables)); tables++)
         for (uint32_t round = 0; round < 4; round++)
             for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++)
                 equal_bits_of((zero_dtype)dtype, kernels, round);
-    print_message("%d tables, the best is %s\n", tables, coll_sum_best()->name);
-    assert_true(tables >= 1 && coll_sum_at(tables + 5) == NULL);
+    print_message("%d tables, the best is %s\n", tables, base_sum_best()->name);
+    assert_true(tables >= 1 && base_sum_at(tables + 5) == NULL);
 }
 
 /** One element that is not finite, at each place, is noticed by each table; and so are sums that
@@ -115,9 +115,9 @@ static void nonfinite_noticed(void **state)
     for (int k = 0; k < SOURCES; k++)
         for (int i = 0; i < N; i++)
             halves[k][i] = 0x3f80;
-    const struct coll_sum_kernels *kernels;
-    for (int t = 0; (kernels = coll_sum_at(t)); t++) {
-        const struct coll_pass pass = {.op = COLL_SUM,
+    const struct base_sum_kernels *kernels;
+    for (int t = 0; (kernels = base_sum_at(t)); t++) {
+        const struct base_pass pass = {.op = BASE_SUM,
                                        .sum = sum,
                                        .sources = sources,
                                        .count = SOURCES,
@@ -127,12 +127,12 @@ static void nonfinite_noticed(void **state)
             for (size_t i = 0; i < N; i++) {
                 halves[k][i] = bad[i % (sizeof bad / sizeof *bad)];
                 assert_false(kernels->sum[ZERO_BF16](&pass));
-                assert_int_equal(coll_sum_nonfinite(ZERO_BF16, sources[k], 0, N), i);
+                assert_int_equal(base_sum_nonfinite(ZERO_BF16, sources[k], 0, N), i);
                 halves[k][i] = 0x3f80;
             }
         for (int i = 0; i < N; i++)
             sum[i] = i == 200 ? base_f32_from_bits(0x7f800000) : 0.0f;
-        struct coll_pass again = pass;
+        struct base_pass again = pass;
         again.store = false;
         assert_true(kernels->sum[ZERO_BF16](&again));
         assert_int_equal(base_f32_bits(sum[200]), 0x7f800000);
@@ -142,7 +142,7 @@ static void nonfinite_noticed(void **state)
 enum { PLACES = 2 };
 
 /** Sums that go to more places, rounded or not, with and without a place of their own. */
-static void check_more_places(const struct coll_sum_kernels *kernels, enum coll_op op,
+static void check_more_places(const struct base_sum_kernels *kernels, enum base_op op,
                               zero_dtype dtype, const struct shape *shape, bool rounded)
 {
     static _Alignas(64) unsigned char memory[PLACES + 1][2][ROOM * 8];
@@ -167,7 +167,7 @@ static void check_more_places(const struct coll_sum_kernels *kernels, enum coll_
     const bool alone = shape->store;
     if (alone)
         memset(memory[PLACES][0], 0xee, sizeof memory[PLACES][0]);
-    const struct coll_pass pass = {.op = op,
+    const struct base_pass pass = {.op = op,
                                    .sum = alone ? NULL : memory[PLACES][1] + shape->shift * wide,
                                    .sources = sources,
                                    .count = shape->count,
@@ -180,7 +180,7 @@ static void check_more_places(const struct coll_sum_kernels *kernels, enum coll_
                                    .also_first = shape->shift + 1,
                                    .narrow = rounded};
     kernels->sum[dtype](&pass);
-    coll_sum_fence();
+    base_sum_fence();
     for (size_t q = 0; q <= PLACES; q++)
         assert_memory_equal(memory[q][0], memory[q][1], sizeof memory[q][0]);
 }
@@ -188,19 +188,19 @@ static void check_more_places(const struct coll_sum_kernels *kernels, enum coll_
 static void more_places(void **state)
 {
     (void)state;
-    const struct coll_sum_kernels *kernels;
+    const struct base_sum_kernels *kernels;
     for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++) {
         const bool narrow_dtype = dtype == ZERO_BF16 || dtype == ZERO_F16;
         fill_sources((zero_dtype)dtype, 8, false);
-        for (int t = 0; (kernels = coll_sum_at(t)); t++)
+        for (int t = 0; (kernels = base_sum_at(t)); t++)
             for (int count = 1; count <= MOST_SOURCES; count += 2)
                 for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
                     for (size_t shift = 0; shift < PAD; shift++) {
                         const struct shape shape = {
                             count,      lengths[c],
                             shift,      (c + shift) % 2,
-                            c % 3 == 0, c / 2 % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE};
-                        check_more_places(kernels, (enum coll_op)(c % 3), (zero_dtype)dtype, &shape,
+                            c % 3 == 0, c / 2 % 2 ? BASE_SUM_MEMORY : BASE_SUM_CACHE};
+                        check_more_places(kernels, (enum base_op)(c % 3), (zero_dtype)dtype, &shape,
                                           narrow_dtype && (c + shift) % 3 != 0);
                     }
     }
@@ -211,15 +211,15 @@ static void copying(void **state)
     (void)state;
     static unsigned char from[ROOM], memory[2][ROOM];
     fill_elements(ZERO_BF16, from, 0, ROOM / 2, 3, false);
-    const struct coll_sum_kernels *kernels;
-    for (int t = 0; (kernels = coll_sum_at(t)); t++)
+    const struct base_sum_kernels *kernels;
+    for (int t = 0; (kernels = base_sum_at(t)); t++)
         for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
             for (size_t shift = 0; shift < 2 * PAD; shift++) {
                 memset(memory, 0xee, sizeof memory);
                 memcpy(memory[0] + shift, from + 1, lengths[c]);
                 kernels->copy(memory[1] + shift, from + 1, lengths[c],
-                              shift % 2 ? COLL_SUM_MEMORY : COLL_SUM_CACHE);
-                coll_sum_fence();
+                              shift % 2 ? BASE_SUM_MEMORY : BASE_SUM_CACHE);
+                base_sum_fence();
                 assert_memory_equal(memory[0], memory[1], sizeof memory[0]);
             }
 }
@@ -232,16 +232,16 @@ static void rounding(void **state)
     static float sums[N];
     static uint16_t expected[N], got[N], zeros[N];
     void *also = got;
-    const struct coll_sum_kernels *kernels;
+    const struct base_sum_kernels *kernels;
     for (int dtype = ZERO_BF16; dtype <= ZERO_F16; dtype++) {
         const void *sources[] = {zeros};
         for (uint64_t begin = 0; begin <= UINT32_MAX; begin += (uint64_t)N * 509) {
             for (uint32_t i = 0; i < N; i++)
                 sums[i] = base_f32_from_bits((uint32_t)begin + i * 509u);
-            for (int t = 0; (kernels = coll_sum_at(t)); t++) {
+            for (int t = 0; (kernels = base_sum_at(t)); t++) {
                 static float sum[N];
                 memcpy(sum, sums, sizeof sum);
-                const struct coll_pass pass = {.op = COLL_SUM,
+                const struct base_pass pass = {.op = BASE_SUM,
                                                .sum = sum,
                                                .sources = sources,
                                                .count = 1,
@@ -261,15 +261,15 @@ static void dtypes(void **state)
 {
     (void)state;
     for (int dtype = FIRST_DTYPE; dtype <= LAST_DTYPE; dtype++) {
-        assert_int_equal(coll_dtype_bytes((zero_dtype)dtype), dtype_bytes((zero_dtype)dtype));
-        assert_int_equal(coll_dtype_bytes(coll_accumulator_dtype((zero_dtype)dtype)),
+        assert_int_equal(base_dtype_bytes((zero_dtype)dtype), dtype_bytes((zero_dtype)dtype));
+        assert_int_equal(base_dtype_bytes(base_accumulator_dtype((zero_dtype)dtype)),
                          sum_bytes((zero_dtype)dtype));
     }
-    assert_int_equal(coll_dtype_bytes(ZERO_DTYPE_DEFAULT), 0);
-    assert_int_equal(coll_dtype_bytes((zero_dtype)77), 0);
-    assert_int_equal(coll_accumulator_dtype(ZERO_F16), ZERO_F32);
-    assert_int_equal(coll_accumulator_dtype(ZERO_I64), ZERO_I64);
-    assert_true(coll_sum_core_bytes() > 0 && coll_sum_cache_bytes() > 0);
+    assert_int_equal(base_dtype_bytes(ZERO_DTYPE_DEFAULT), 0);
+    assert_int_equal(base_dtype_bytes((zero_dtype)77), 0);
+    assert_int_equal(base_accumulator_dtype(ZERO_F16), ZERO_F32);
+    assert_int_equal(base_accumulator_dtype(ZERO_I64), ZERO_I64);
+    assert_true(base_sum_core_bytes() > 0 && base_sum_cache_bytes() > 0);
 }
 
 int main(void)

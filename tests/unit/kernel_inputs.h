@@ -57,9 +57,9 @@ static inline void input_fill(enum input_kind kind, uint64_t stream, size_t coun
 }
 
 /** Scalars as a step might have them. */
-static inline struct eng_rule_scalars input_scalars(enum eng_rule rule, bool l2, bool nesterov)
+static inline struct base_rule_scalars input_scalars(enum base_rule rule, bool l2, bool nesterov)
 {
-    return (struct eng_rule_scalars){
+    return (struct base_rule_scalars){
         .rule = rule,
         .gradient_scale = 0.125f,
         .beta1 = 0.9f,
@@ -76,22 +76,22 @@ static inline struct eng_rule_scalars input_scalars(enum eng_rule rule, bool l2,
 }
 
 /** The i-th table that runs on this machine, NULL past the last; table 0 is the definition. */
-static inline const struct eng_kernels *usable_table(size_t i)
+static inline const struct base_kernels *usable_table(size_t i)
 {
-    static const struct eng_kernels *usable[8];
+    static const struct base_kernels *usable[8];
     if (!usable[0])
-        for (size_t k = 0, n = 0; eng_kernels_at(k); k++)
-            if (eng_kernels_at(k)->usable())
-                usable[n++] = eng_kernels_at(k);
+        for (size_t k = 0, n = 0; base_kernels_at(k); k++)
+            if (base_kernels_at(k)->usable())
+                usable[n++] = base_kernels_at(k);
     return usable[i];
 }
 
 /** The table's sum of squares of at most a granule. */
-static inline double squares_of(const struct eng_kernels *table, size_t count, const float *x)
+static inline double squares_of(const struct base_kernels *table, size_t count, const float *x)
 {
     const void *const source = x;
     double sum = 0;
-    table->sum_squares(count, &(struct eng_contributions){.sources = &source, .count = 1}, &sum);
+    table->sum_squares(count, &(struct base_contributions){.sources = &source, .count = 1}, &sum);
     return sum;
 }
 

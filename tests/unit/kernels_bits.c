@@ -32,52 +32,52 @@ static const struct place aligned = {{GUARD, GUARD, GUARD, GUARD}, GUARD};
 // A rule in all its forms.
 struct form {
     const char *name;
-    enum eng_rule rule;
+    enum base_rule rule;
     int moments;
     bool l2, nesterov;
 };
 
 static const struct form forms[] = {
-    {"adam", ENG_RULE_ADAM, 2, false, false},
-    {"adam, L2", ENG_RULE_ADAM, 2, true, false},
-    {"sgd", ENG_RULE_SGD, 1, false, false},
-    {"sgd, L2", ENG_RULE_SGD, 1, true, false},
-    {"sgd, Nesterov", ENG_RULE_SGD, 1, false, true},
-    {"sgd, L2, Nesterov", ENG_RULE_SGD, 1, true, true},
-    {"lion", ENG_RULE_LION, 1, false, false},
-    {"lion, L2", ENG_RULE_LION, 1, true, false},
-    {"adagrad", ENG_RULE_ADAGRAD, 1, false, false},
-    {"adagrad, L2", ENG_RULE_ADAGRAD, 1, true, false},
+    {"adam", BASE_RULE_ADAM, 2, false, false},
+    {"adam, L2", BASE_RULE_ADAM, 2, true, false},
+    {"sgd", BASE_RULE_SGD, 1, false, false},
+    {"sgd, L2", BASE_RULE_SGD, 1, true, false},
+    {"sgd, Nesterov", BASE_RULE_SGD, 1, false, true},
+    {"sgd, L2, Nesterov", BASE_RULE_SGD, 1, true, true},
+    {"lion", BASE_RULE_LION, 1, false, false},
+    {"lion, L2", BASE_RULE_LION, 1, true, false},
+    {"adagrad", BASE_RULE_ADAGRAD, 1, false, false},
+    {"adagrad, L2", BASE_RULE_ADAGRAD, 1, true, false},
 };
 
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
 static int enter(void **state)
 {
-    static struct eng_fp_state saved;
+    static struct base_fp_state saved;
     *state = &saved;
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     return 0;
 }
 
 static int leave(void **state)
 {
-    eng_fp_leave(*state);
+    base_fp_leave(*state);
     return 0;
 }
 
-static struct eng_rule_scalars usual_scalars(const struct form *form)
+static struct base_rule_scalars usual_scalars(const struct form *form)
 {
     return input_scalars(form->rule, form->l2, form->nesterov);
 }
 
 // Scalars of one kind, or all bits of all scalars at random.
-static struct eng_rule_scalars scalars_of(const struct form *form, enum input_kind kind,
-                                          uint64_t stream)
+static struct base_rule_scalars scalars_of(const struct form *form, enum input_kind kind,
+                                           uint64_t stream)
 {
     float v[9];
     input_fill(kind, stream, 9, v);
-    return (struct eng_rule_scalars){
+    return (struct base_rule_scalars){
         .rule = form->rule,
         .gradient_scale = v[0],
         .beta1 = v[1],
@@ -116,7 +116,7 @@ static float highest(const struct arrays *a, const struct form *form, size_t cou
 
 // The alarm is raised by what is not finite, and not by ordinary values.
 static void assert_alarm(bool alarm, const struct arrays *a, const struct form *form,
-                         const struct eng_rule_scalars *scalars, size_t count,
+                         const struct base_rule_scalars *scalars, size_t count,
                          const struct place *at, zero_dtype work)
 {
     const float most = highest(a, form, count, at);
@@ -130,12 +130,12 @@ static void assert_alarm(bool alarm, const struct arrays *a, const struct form *
 }
 
 // Working copies: none, bf16, f16.
-static bool run(const struct eng_kernels *table, const struct eng_rule_scalars *scalars,
+static bool run(const struct base_kernels *table, const struct base_rule_scalars *scalars,
                 size_t count, const struct place *at, zero_dtype work, bool past_caches,
                 struct arrays *a)
 {
     bool alarm = false;
-    const struct eng_update update = {
+    const struct base_update update = {
         .count = count,
         .alarm = &alarm,
         .gradient = a->f[0] + at->f[0],
@@ -191,7 +191,7 @@ static void assert_narrowed(const struct arrays *a, size_t count, const struct p
 }
 
 // Runs all tables over the same arrays and compares everything, guards included.
-static void compare(const struct form *form, const struct eng_rule_scalars *scalars, size_t count,
+static void compare(const struct form *form, const struct base_rule_scalars *scalars, size_t count,
                     const struct place *at, zero_dtype work, const enum input_kind kind[ARRAYS],
                     uint64_t stream)
 {
@@ -227,7 +227,7 @@ static void update_kinds(void **state)
     uint64_t stream = 0;
     enum input_kind kind[ARRAYS];
     for (size_t f = 0; f < FORMS; f++) {
-        const struct eng_rule_scalars usual = usual_scalars(&forms[f]);
+        const struct base_rule_scalars usual = usual_scalars(&forms[f]);
         // Every combination of what is read: the second moment is not by all.
         const unsigned codes = forms[f].moments == 2 ? 7 * 7 * 7 * 7 : 7 * 7 * 7;
         for (unsigned code = TEST_PART; code < codes; code += TEST_STRIDE, stream++) {
@@ -250,7 +250,7 @@ static void update_scalars(void **state)
                                               INPUT_ORDINARY};
     for (uint64_t i = 0; i < 100 * INPUT_KINDS * FORMS; i++) {
         const struct form *form = &forms[i / INPUT_KINDS % FORMS];
-        const struct eng_rule_scalars scalars =
+        const struct base_rule_scalars scalars =
             scalars_of(form, (enum input_kind)(i % INPUT_KINDS), 900000 + i);
         compare(form, &scalars, 53, &aligned, work_of(i / 2), any, 100000 + i);
         compare(form, &scalars, 53, &aligned, work_of(i / 2), ordinary, 100000 + i);
@@ -263,7 +263,7 @@ static void update_counts(void **state)
     const enum input_kind kinds[ARRAYS] = {INPUT_NONFINITE, INPUT_ORDINARY, INPUT_ORDINARY,
                                            INPUT_ANY};
     for (size_t f = 0; f < FORMS; f++) {
-        const struct eng_rule_scalars usual = usual_scalars(&forms[f]);
+        const struct base_rule_scalars usual = usual_scalars(&forms[f]);
         for (size_t count = 0; count <= LARGEST; count += count < 100 ? 1 : 13)
             for (uint64_t k = 0; k < 3; k++)
                 compare(&forms[f], &usual, count, &aligned, work_of(k), kinds, 200000 + count);
@@ -277,7 +277,7 @@ static void update_alignments(void **state)
                                            INPUT_ORDINARY};
     for (uint64_t i = 0; i < 300 * FORMS; i++) {
         const struct form *form = &forms[i % FORMS];
-        const struct eng_rule_scalars usual = usual_scalars(form);
+        const struct base_rule_scalars usual = usual_scalars(form);
         const uint64_t random = zero_random_bits(7, 7, i);
         struct place at;
         for (int k = 0; k < ARRAYS; k++)
@@ -290,31 +290,31 @@ static void update_alignments(void **state)
 // What narrows, in every table.
 struct narrowing {
     const char *name;
-    void (*run)(const struct eng_kernels *table, uint64_t first, size_t count, const float *x,
+    void (*run)(const struct base_kernels *table, uint64_t first, size_t count, const float *x,
                 uint16_t *out);
 };
 
-static void run_to_bf16(const struct eng_kernels *table, uint64_t first, size_t count,
+static void run_to_bf16(const struct base_kernels *table, uint64_t first, size_t count,
                         const float *x, uint16_t *out)
 {
     (void)first;
     table->to_bf16(count, x, out);
 }
 
-static void run_to_f16(const struct eng_kernels *table, uint64_t first, size_t count,
+static void run_to_f16(const struct base_kernels *table, uint64_t first, size_t count,
                        const float *x, uint16_t *out)
 {
     (void)first;
     table->to_f16(count, x, out);
 }
 
-static void run_round_bf16(const struct eng_kernels *table, uint64_t first, size_t count,
+static void run_round_bf16(const struct base_kernels *table, uint64_t first, size_t count,
                            const float *x, uint16_t *out)
 {
     table->round_bf16(UINT64_C(0x123456789abcdef0), first, count, x, out);
 }
 
-static void run_round_f16(const struct eng_kernels *table, uint64_t first, size_t count,
+static void run_round_f16(const struct base_kernels *table, uint64_t first, size_t count,
                           const float *x, uint16_t *out)
 {
     table->round_f16(UINT64_C(0xfedcba9876543210), first, count, x, out);
@@ -328,7 +328,7 @@ static const struct narrowing narrowings[] = {
 };
 
 // One table against ref: results, and nothing beside them.
-static void compare_narrowing(const struct eng_kernels *table, const struct narrowing *narrowing,
+static void compare_narrowing(const struct base_kernels *table, const struct narrowing *narrowing,
                               uint64_t first, size_t count, const float *x)
 {
     static uint16_t out[2][ROOM];
@@ -342,10 +342,10 @@ static void compare_narrowing(const struct eng_kernels *table, const struct narr
     assert_int_equal(out[0][GUARD + count], 0x5a5a);
 }
 
-static void compare_widening(const struct eng_kernels *table, size_t count, const uint16_t *x)
+static void compare_widening(const struct base_kernels *table, size_t count, const uint16_t *x)
 {
     static float wide[2][2][ROOM];
-    const struct eng_kernels *const tables[2] = {usable_table(0), table};
+    const struct base_kernels *const tables[2] = {usable_table(0), table};
     memset(wide, 0x5a, sizeof wide);
     for (int k = 0; k < 2; k++) {
         tables[k]->from_bf16(count, x, wide[k][0] + GUARD);
@@ -360,7 +360,7 @@ static void compare_widening(const struct eng_kernels *table, size_t count, cons
 }
 
 // The rest of a table, on one input each.
-static void compare_rest(const struct eng_kernels *table, enum input_kind kind, size_t count,
+static void compare_rest(const struct base_kernels *table, enum input_kind kind, size_t count,
                          size_t at, uint64_t stream)
 {
     static float in[ROOM];
@@ -441,10 +441,10 @@ static void page_ends(void **state)
             array[k] = fenced_array(&f[k], bytes, last);
         uint16_t *half = fenced_array(&work, count * sizeof(uint16_t), last);
         for (size_t t = 0; usable_table(t); t++) {
-            const struct eng_kernels *table = usable_table(t);
+            const struct base_kernels *table = usable_table(t);
             for (size_t k = 0; k < FORMS; k++) {
-                const struct eng_rule_scalars usual = usual_scalars(&forms[k]);
-                const struct eng_update update = {
+                const struct base_rule_scalars usual = usual_scalars(&forms[k]);
+                const struct base_update update = {
                     .count = count,
                     .gradient = array[0],
                     .moment = {array[1], forms[k].moments > 1 ? array[2] : NULL},
@@ -469,9 +469,9 @@ static void page_ends(void **state)
 
 int main(void)
 {
-    for (size_t t = 0; eng_kernels_at(t); t++)
-        print_message("%s: %s\n", eng_kernels_at(t)->name,
-                      eng_kernels_at(t)->usable() ? "tested" : "not tested, no such processor");
+    for (size_t t = 0; base_kernels_at(t); t++)
+        print_message("%s: %s\n", base_kernels_at(t)->name,
+                      base_kernels_at(t)->usable() ? "tested" : "not tested, no such processor");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(update_kinds, enter, leave),
         cmocka_unit_test_setup_teardown(update_scalars, enter, leave),

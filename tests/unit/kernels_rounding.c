@@ -40,15 +40,15 @@ static uint32_t random_f16(uint64_t key, uint64_t element)
 }
 
 static const struct format formats[] = {
-    {"bf16", 0x7fc0, 0x7f80, 0x1p128, 16, offsetof(struct eng_kernels, round_bf16),
+    {"bf16", 0x7fc0, 0x7f80, 0x1p128, 16, offsetof(struct base_kernels, round_bf16),
      base_f32_from_bf16, random_bf16},
-    {"f16", 0x7e00, 0x7c00, 0x1p16, 31, offsetof(struct eng_kernels, round_f16), base_f32_from_f16,
+    {"f16", 0x7e00, 0x7c00, 0x1p16, 31, offsetof(struct base_kernels, round_f16), base_f32_from_f16,
      random_f16},
 };
 
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
-static void run(const struct format *format, const struct eng_kernels *table, uint64_t key,
+static void run(const struct format *format, const struct base_kernels *table, uint64_t key,
                 uint64_t first, size_t count, const float *x, uint16_t *out)
 {
     round_fn round;

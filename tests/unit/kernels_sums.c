@@ -12,12 +12,12 @@
 #include <cmocka.h>
 
 enum {
-    LARGEST = 2 * ENG_GRANULE + 517,
+    LARGEST = 2 * BASE_GRANULE + 517,
     GUARD = 32,
     ROOM = LARGEST + 2 * GUARD,
     SOURCES = 9,
     STATE = 3, // two moments, weight
-    GRANULES = LARGEST / ENG_GRANULE + 1,
+    GRANULES = LARGEST / BASE_GRANULE + 1,
 };
 
 // What an update changes, with guards on both sides; compared whole.
@@ -37,7 +37,7 @@ struct inputs {
 enum planted { NOTHING, A_NAN, AN_INFINITY, AN_OVERFLOW };
 
 struct test_case {
-    enum eng_rule rule;
+    enum base_rule rule;
     zero_dtype dtype, work;
     int count; // of contributions
     bool before, past_caches, squares, l2;
@@ -53,15 +53,15 @@ struct test_case {
 
 static int enter(void **state)
 {
-    static struct eng_fp_state saved;
+    static struct base_fp_state saved;
     *state = &saved;
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     return 0;
 }
 
 static int leave(void **state)
 {
-    eng_fp_leave(*state);
+    base_fp_leave(*state);
     return 0;
 }
 
@@ -96,9 +96,9 @@ static void make_inputs(const struct test_case *test, uint64_t stream, struct in
     }
 }
 
-static struct eng_update update_of(const struct test_case *test, struct state *state)
+static struct base_update update_of(const struct test_case *test, struct state *state)
 {
-    return (struct eng_update){
+    return (struct base_update){
         .count = test->elements,
         .moment = {state->f[0] + GUARD, state->f[1] + GUARD},
         .weight = state->f[2] + GUARD,
@@ -108,9 +108,9 @@ static struct eng_update update_of(const struct test_case *test, struct state *s
     };
 }
 
-static struct eng_rule_scalars scalars_of(const struct test_case *test)
+static struct base_rule_scalars scalars_of(const struct test_case *test)
 {
-    struct eng_rule_scalars scalars = input_scalars(test->rule, test->l2, false);
+    struct base_rule_scalars scalars = input_scalars(test->rule, test->l2, false);
     if (test->forgets) {
         scalars.beta2 = 0;
         scalars.one_minus_beta2 = 1;
@@ -126,34 +126,34 @@ struct outcome {
 };
 
 // Whether an update has stored what is not finite.
-static bool is_wrong(enum eng_rule rule, const struct eng_update *update, size_t done)
+static bool is_wrong(enum base_rule rule, const struct base_update *update, size_t done)
 {
     bool finite = true;
     for (size_t i = 0; i < done; i++) {
         finite = finite && isfinite(update->weight[i]) && isfinite(update->moment[0][i]);
-        finite = finite && (rule != ENG_RULE_ADAM || isfinite(update->moment[1][i]));
+        finite = finite && (rule != BASE_RULE_ADAM || isfinite(update->moment[1][i]));
         if (update->work && update->work_dtype == ZERO_F16)
             finite = finite && (update->work[i] & 0x7c00) != 0x7c00;
     }
     return !finite;
 }
 
-static void run(const struct eng_kernels *table, const struct test_case *test,
+static void run(const struct base_kernels *table, const struct test_case *test,
                 const struct inputs *in, struct state *state, struct outcome *out)
 {
     const void *sources[SOURCES];
     for (int k = 0; k < test->count; k++)
         sources[k] = test->dtype == ZERO_F32 ? (const void *)in->wide[k] : in->narrow[k];
-    const struct eng_contributions from = {
+    const struct base_contributions from = {
         .before = test->before ? in->before : NULL,
         .dtype = test->dtype,
         .sources = sources,
         .count = test->count,
         .first = test->first,
     };
-    const struct eng_rule_scalars scalars = scalars_of(test);
+    const struct base_rule_scalars scalars = scalars_of(test);
     bool alarm = false;
-    struct eng_update update = update_of(test, state);
+    struct base_update update = update_of(test, state);
     update.alarm = &alarm;
     *out = (struct outcome){.done = 0};
     out->done = table->update_sum[test->rule](&scalars, &update, &from,
@@ -184,13 +184,13 @@ static void expect(const struct test_case *test, const struct inputs *in, size_t
             value = value + contribution(test, in, k, i);
         total[i] = value;
     }
-    for (size_t i = 0; i < done; i += ENG_GRANULE) {
+    for (size_t i = 0; i < done; i += BASE_GRANULE) {
         const size_t left = done - i;
-        squares[i / ENG_GRANULE] =
-            squares_of(usable_table(0), left < ENG_GRANULE ? left : ENG_GRANULE, total + i);
+        squares[i / BASE_GRANULE] =
+            squares_of(usable_table(0), left < BASE_GRANULE ? left : BASE_GRANULE, total + i);
     }
-    const struct eng_rule_scalars scalars = scalars_of(test);
-    struct eng_update update = update_of(test, state);
+    const struct base_rule_scalars scalars = scalars_of(test);
+    struct base_update update = update_of(test, state);
     update.count = done;
     update.gradient = total;
     usable_table(0)->update[test->rule](&scalars, &update);
@@ -232,11 +232,11 @@ static void compare(const struct test_case *test, uint64_t stream)
                      "elements, stream %llu",
                      usable_table(t)->name, (int)test->rule, (int)test->dtype, test->count,
                      test->elements, (unsigned long long)stream);
-        const size_t whole =
-            test->planted == NOTHING ? (done + ENG_GRANULE - 1) / ENG_GRANULE : done / ENG_GRANULE;
+        const size_t whole = test->planted == NOTHING ? (done + BASE_GRANULE - 1) / BASE_GRANULE
+                                                      : done / BASE_GRANULE;
         assert_memory_equal(out.alone, squares, whole * sizeof(double));
         if (test->planted != NOTHING)
-            assert_true(isfinite(out.alone[test->bad / ENG_GRANULE]) == 0);
+            assert_true(isfinite(out.alone[test->bad / BASE_GRANULE]) == 0);
         if (test->squares)
             assert_memory_equal(out.squares, squares, whole * sizeof(double));
     }
@@ -248,8 +248,8 @@ static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
 static struct test_case case_of(uint64_t n, size_t elements)
 {
     return (struct test_case){
-        .rule = (enum eng_rule)(n % ENG_RULES),
-        .dtype = dtypes[n / ENG_RULES % 3],
+        .rule = (enum base_rule)(n % BASE_RULES),
+        .dtype = dtypes[n / BASE_RULES % 3],
         .work = dtypes[n / 3 % 3],
         .count = 1 + (int)(n % SOURCES),
         .before = n / 5 % 2,
@@ -278,7 +278,7 @@ static void counts(void **state)
 static void kinds(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < ENG_RULES * 3 * SOURCES * 2; n++) {
+    for (uint64_t n = 0; n < BASE_RULES * 3 * SOURCES * 2; n++) {
         if (!test_takes((int)(n + n / 12)))
             continue;
         struct test_case test = case_of(n, 1037);
@@ -315,11 +315,11 @@ static void odd_states(void **state)
     (void)state;
     const float values[] = {NAN, -INFINITY, INFINITY, -1.0f, 3e38f, -3e38f};
     const size_t places[] = {0, 7, 15, 16, 31, 32, 1023, 1024, 1039, 1040};
-    for (uint64_t n = 0; n < ENG_RULES * 3 * 3 * 6 * 10; n++) {
+    for (uint64_t n = 0; n < BASE_RULES * 3 * 3 * 6 * 10; n++) {
         if (!test_takes((int)(n + n / 12)))
             continue;
         const struct test_case test = {
-            .rule = (enum eng_rule)(n % ENG_RULES),
+            .rule = (enum base_rule)(n % BASE_RULES),
             .dtype = dtypes[n / 4 % 3],
             .work = dtypes[n / 4 % 3],
             .count = 2,

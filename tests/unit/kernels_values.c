@@ -17,20 +17,20 @@ static void tables(void **state)
 {
     (void)state;
     static const char *const names[] = {"ref", "avx2", "avx512"};
-    const struct eng_kernels *best = NULL;
+    const struct base_kernels *best = NULL;
     for (size_t i = 0; i < 3; i++) {
-        const struct eng_kernels *table = eng_kernels_at(i);
+        const struct base_kernels *table = base_kernels_at(i);
         assert_non_null(table);
         assert_string_equal(table->name, names[i]);
         assert_int_equal(table->size, sizeof *table);
-        assert_ptr_equal(eng_kernels_find(names[i]), table->usable() ? table : NULL);
+        assert_ptr_equal(base_kernels_find(names[i]), table->usable() ? table : NULL);
         if (table->usable())
             best = table;
     }
-    assert_null(eng_kernels_at(3));
-    assert_ptr_equal(eng_kernels_find("auto"), best);
-    assert_null(eng_kernels_find("avx"));
-    assert_null(eng_kernels_find(""));
+    assert_null(base_kernels_at(3));
+    assert_ptr_equal(base_kernels_find("auto"), best);
+    assert_null(base_kernels_find("avx"));
+    assert_null(base_kernels_find(""));
 }
 
 // A product whose exact value lies between two floats, and one that is denormal.
@@ -49,15 +49,15 @@ static float denormal(void)
 static void environment(void **state)
 {
     (void)state;
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     const unsigned original = _mm_getcsr();
     const unsigned hostile = 0x8040u | 0x4000u; // flush, denormals are zero, upwards, all trapping
     _mm_setcsr(hostile);
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     // Volatile, or a compiler may compute them where they are looked at.
     volatile float product = inexact(), small = denormal(), zero = 0.0f;
     volatile float quotient = 1.0f / zero; // would trap
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(original);
     assert_true(product == 1.0f + 0x1p-22f);
@@ -70,13 +70,13 @@ static void environment(void **state)
 static void exceptions(void **state)
 {
     (void)state;
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     const unsigned original = _mm_getcsr();
     const unsigned overflow = 0x1f80u | 0x8u;
     _mm_setcsr(overflow);
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     volatile float product = inexact();
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(original);
     assert_true(product == 1.0f + 0x1p-22f);
@@ -99,21 +99,21 @@ static double sum_of_squares(size_t count, const float *x)
 static void sum_squares(void **state)
 {
     (void)state;
-    float x[ENG_GRANULE];
+    float x[BASE_GRANULE];
     for (int kind = 0; kind < INPUT_KINDS; kind++) {
         if (kind == INPUT_NONFINITE || kind == INPUT_ANY)
             continue;
-        input_fill((enum input_kind)kind, 77, ENG_GRANULE, x);
-        for (size_t count = 0; count <= ENG_GRANULE; count++)
-            assert_true(squares_of(eng_kernels_at(0), count, x) == sum_of_squares(count, x));
+        input_fill((enum input_kind)kind, 77, BASE_GRANULE, x);
+        for (size_t count = 0; count <= BASE_GRANULE; count++)
+            assert_true(squares_of(base_kernels_at(0), count, x) == sum_of_squares(count, x));
     }
-    for (size_t i = 0; i < ENG_GRANULE; i++)
+    for (size_t i = 0; i < BASE_GRANULE; i++)
         x[i] = (float)i;
-    assert_true(squares_of(eng_kernels_at(0), ENG_GRANULE, x) == 357389824.0);
+    assert_true(squares_of(base_kernels_at(0), BASE_GRANULE, x) == 357389824.0);
     x[1000] = -INFINITY;
-    assert_true(squares_of(eng_kernels_at(0), ENG_GRANULE, x) == (double)INFINITY);
+    assert_true(squares_of(base_kernels_at(0), BASE_GRANULE, x) == (double)INFINITY);
     x[3] = NAN;
-    const double sum = squares_of(eng_kernels_at(0), ENG_GRANULE, x);
+    const double sum = squares_of(base_kernels_at(0), BASE_GRANULE, x);
     uint64_t bits;
     memcpy(&bits, &sum, sizeof bits);
     assert_true(bits == 0x7ff8000000000000u);
@@ -165,8 +165,9 @@ static void to_bf16(void **state)
 static void golden(void **state)
 {
     (void)state;
-    static const struct eng_rule_scalars scalars = {
-        ENG_RULE_ADAM, 0.125f, 0.9f, 0.1f, 0.999f, 0.001f, 1e-4f, 1e-2f, 31.6f, 1e-8f, false, false,
+    static const struct base_rule_scalars scalars = {
+        BASE_RULE_ADAM, 0.125f, 0.9f,  0.1f,  0.999f, 0.001f,
+        1e-4f,          1e-2f,  31.6f, 1e-8f, false,  false,
     };
     enum { COUNT = 4096 };
     static float array[4][COUNT];
@@ -175,7 +176,7 @@ static void golden(void **state)
         input_fill(INPUT_ORDINARY, 500 + k, COUNT, array[k]);
     for (size_t i = 0; i < COUNT; i++)
         array[2][i] = fabsf(array[2][i]);
-    const struct eng_update update = {
+    const struct base_update update = {
         .count = COUNT,
         .gradient = array[0],
         .moment = {array[1], array[2]},
@@ -183,8 +184,8 @@ static void golden(void **state)
         .work = work,
         .work_dtype = ZERO_BF16,
     };
-    eng_kernels_at(0)->update[ENG_RULE_ADAM](&scalars, &update);
-    const double sum = squares_of(eng_kernels_at(0), 1000, array[3]);
+    base_kernels_at(0)->update[BASE_RULE_ADAM](&scalars, &update);
+    const double sum = squares_of(base_kernels_at(0), 1000, array[3]);
     const uint64_t hash = base_hash64(array, sizeof array, 0) ^ base_hash64(work, sizeof work, 1) ^
                           base_hash64(&sum, sizeof sum, 2);
     if (hash != UINT64_C(0xfe9f6de5ff3e5715))

@@ -55,14 +55,14 @@ static void update(const struct form *form, struct run *run, const zero_hyper *h
     };
     const struct run before = *run;
     union eng_scalars s;
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     struct base_error error = {0};
     assert_int_equal(optimizer->check(&choice, hyper, &error), ZERO_OK);
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     optimizer->prepare(&choice, hyper, updates, scale, &s);
     for (size_t t = 0; usable_table(t); t++) {
         struct run by_table = before;
-        const struct eng_update all = {
+        const struct base_update all = {
             .count = ELEMENTS,
             .gradient = by_table.gradient,
             .moment = {by_table.m, optimizer->moments > 1 ? by_table.v : NULL},
@@ -73,7 +73,7 @@ static void update(const struct form *form, struct run *run, const zero_hyper *h
             assert_memory_equal(&by_table, run, sizeof by_table);
         *run = by_table;
     }
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 static void assert_matches(const struct form *form, const struct reference_element *expected,

@@ -78,7 +78,7 @@ static size_t nothing(const struct eng_section *section)
 static size_t piece_bytes(const void *user, const struct eng_piece *piece)
 {
     const struct purpose *purpose = user;
-    return piece->granules * ENG_GRANULE *
+    return piece->granules * BASE_GRANULE *
            purpose->of_section(&purpose->layout->sections[piece->section]);
 }
 
@@ -197,7 +197,7 @@ static void every_piece_is_in_one_strip(void **state)
     (void)state;
     static size_t (*const of_section[])(const struct eng_section *) = {
         whole_sections, what_is_staged, what_trains, nothing};
-    static const size_t tile_bytes[] = {1, 30 * ENG_GRANULE, 1 << 18, 1 << 30};
+    static const size_t tile_bytes[] = {1, 30 * BASE_GRANULE, 1 << 18, 1 << 30};
     struct eng_model model;
     struct base_error error = {0};
     make_model(&model);
@@ -242,7 +242,7 @@ static void tiles_may_be_small_without_strips_being_so(void **state)
     struct eng_strips strips;
     struct base_error error = {0};
     const struct eng_limits limits = {.stage = 3, .open_units = 1, .state_in_file = true};
-    add(&model, "a", ZERO_BF16, (uint64_t)GRANULES * ENG_GRANULE, 0, 1, false);
+    add(&model, "a", ZERO_BF16, (uint64_t)GRANULES * BASE_GRANULE, 0, 1, false);
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 1, ZERO_OFF, &error), ZERO_OK);
     assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
@@ -253,8 +253,8 @@ static void tiles_may_be_small_without_strips_being_so(void **state)
     assert_int_equal(eng_strips_make(&strips, &layout, &tiles, piece_bytes, &purpose, &error),
                      ZERO_OK);
     assert_int_equal(strips.count, 3);
-    assert_int_equal(strips.bytes[0], IN_GROUP * ENG_GRANULE * 2);
-    assert_int_equal(strips.bytes[2], (GRANULES - 2 * IN_GROUP) * ENG_GRANULE * 2);
+    assert_int_equal(strips.bytes[0], IN_GROUP * BASE_GRANULE * 2);
+    assert_int_equal(strips.bytes[2], (GRANULES - 2 * IN_GROUP) * BASE_GRANULE * 2);
     eng_strips_free(&strips);
     eng_tiles_free(&tiles);
     eng_placement_free(&placement);
@@ -287,8 +287,8 @@ static void what_has_nothing_is_in_no_strip(void **state)
     assert_int_equal(eng_strips_make(&strips, &layout, &tiles, piece_bytes, &purpose, &error),
                      ZERO_OK);
     assert_int_equal(strips.count, 2);
-    assert_int_equal(strips.bytes[0], 2 * ENG_GRANULE * 4);
-    assert_int_equal(strips.bytes[1], 2 * ENG_GRANULE * 2);
+    assert_int_equal(strips.bytes[0], 2 * BASE_GRANULE * 4);
+    assert_int_equal(strips.bytes[1], 2 * BASE_GRANULE * 2);
     assert_int_equal(strips.list[1].first_piece, 2);
     eng_strips_free(&strips);
     eng_tiles_free(&tiles);

@@ -43,7 +43,7 @@ static int set_up(void **state)
             piece->tile = t;
             piece->first = 11 * i;
             piece->offset = sizes[t];
-            sizes[t] += piece->granules * ENG_GRANULE *
+            sizes[t] += piece->granules * BASE_GRANULE *
                         (piece->weight_size + (size_t)piece->moments * piece->moment_size);
         }
     return eng_tile_codec.create(&coder, &tiles, &failure) ? -1 : 0;

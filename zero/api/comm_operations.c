@@ -7,7 +7,7 @@ _Static_assert(sizeof(struct coll_request) <= sizeof(zero_request), "a request f
 _Static_assert(sizeof(struct coll_span) == sizeof(zero_span) &&
                    offsetof(struct coll_span, count) == offsetof(zero_span, count),
                "a span is a span");
-_Static_assert(COLL_SUM == (int)ZERO_SUM && COLL_MIN == (int)ZERO_MIN && COLL_MAX == (int)ZERO_MAX,
+_Static_assert(BASE_SUM == (int)ZERO_SUM && BASE_MIN == (int)ZERO_MIN && BASE_MAX == (int)ZERO_MAX,
                "an operation is an operation");
 
 /* ------------------------------------------------------------------ waiting */
@@ -138,7 +138,7 @@ zero_result zero_comm_all_reduce_start(zero_comm *comm, const void *source, void
     if (!request || (count > 0 && (!source || !result)))
         return eng_comm_refuse(comm, call, "source, result or request is NULL");
     const struct coll_all_reduce all_reduce = {
-        .source = source, .result = result, .count = count, .dtype = dtype, .op = (enum coll_op)op};
+        .source = source, .result = result, .count = count, .dtype = dtype, .op = (enum base_op)op};
     return eng_comm_finish(comm, coll_all_reduce_start(comm->comm, &all_reduce, inner(request)));
 }
 

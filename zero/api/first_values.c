@@ -83,11 +83,11 @@ static bool one_nan(const zero_ctx *z, const struct eng_slice *slice)
 
 /** The first values of a granule, as many as it has. */
 static zero_result read_granule(const zero_ctx *z, const struct eng_slice *slice, size_t granule,
-                                float values[ENG_GRANULE], size_t *count, struct base_error *error)
+                                float values[BASE_GRANULE], size_t *count, struct base_error *error)
 {
     assert(granule < slice->granules);
-    const size_t first = granule * ENG_GRANULE, left = slice->numel - first;
-    *count = left < ENG_GRANULE ? left : ENG_GRANULE;
+    const size_t first = granule * BASE_GRANULE, left = slice->numel - first;
+    *count = left < BASE_GRANULE ? left : BASE_GRANULE;
     const zero_result r = eng_values_first(z, NULL, slice, first, *count, values, error);
     for (size_t i = 0; !r && one_nan(z, slice) && i < *count; i++)
         if (isnan(values[i]))
@@ -98,7 +98,7 @@ static zero_result read_granule(const zero_ctx *z, const struct eng_slice *slice
 static zero_result hash_granule(const zero_ctx *z, const struct eng_slice *slice, size_t granule,
                                 uint64_t *hash, struct base_error *error)
 {
-    float values[ENG_GRANULE];
+    float values[BASE_GRANULE];
     size_t count;
     const zero_result r = read_granule(z, slice, granule, values, &count, error);
     if (!r)
@@ -147,7 +147,7 @@ static zero_result ask(const zero_ctx *z, const struct eng_slice *slice, uint64_
 static zero_result find_impure_in(const zero_ctx *z, const struct eng_slice *slice,
                                   struct base_error *error)
 {
-    float once[ENG_GRANULE], again[ENG_GRANULE];
+    float once[BASE_GRANULE], again[BASE_GRANULE];
     const size_t granule = asked_twice(z, slice);
     size_t count;
     zero_result r = read_granule(z, slice, granule, once, &count, error);
@@ -160,7 +160,7 @@ static zero_result find_impure_in(const zero_ctx *z, const struct eng_slice *sli
                 "fill of %s gave %.9g, then %.9g, for slice %d, element %zu: it has to be "
                 "a pure function of name, slice and element",
                 z->model.params[slice->param].name, (double)once[i], (double)again[i], slice->index,
-                granule * ENG_GRANULE + i);
+                granule * BASE_GRANULE + i);
     return r;
 }
 
@@ -258,7 +258,7 @@ static zero_result find_element(const struct comparison *c, const struct eng_sli
 {
     zero_ctx *z = c->z;
     struct base_error error = {0};
-    float values[ENG_GRANULE] = {0};
+    float values[BASE_GRANULE] = {0};
     size_t count;
     if (read_granule(z, slice, granule, values, &count, &error))
         return eng_fail_from(z, &error);
@@ -269,7 +269,7 @@ static zero_result find_element(const struct comparison *c, const struct eng_sli
         for (size_t i = 0; i < AT_ONCE; i++)
             for (size_t rank = 1; rank < (size_t)z->config.world; rank++)
                 if (differs_at(&c->all[rank * AT_ONCE + i], &c->all[i]))
-                    return fail_at(c, slice, granule * ENG_GRANULE + at + i, i);
+                    return fail_at(c, slice, granule * BASE_GRANULE + at + i, i);
     }
     return ZERO_OK;
 }

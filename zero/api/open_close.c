@@ -72,7 +72,7 @@ static zero_result open_parts(zero_ctx *z, struct base_error *error)
     eng_store_choose(z);
     z->model.stage = z->config.stage;
     z->model.params_nvme = z->config.params_nvme;
-    z->cpu.kernels = eng_kernels_find(z->config.kernels);
+    z->cpu.kernels = base_kernels_find(z->config.kernels);
     if (!z->cpu.kernels)
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "kernels=%s: not built in, or this CPU lacks it", z->config.kernels);
@@ -287,7 +287,7 @@ zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op 
     if (!r && (!values || op < ZERO_SUM || op > ZERO_MAX))
         r = eng_fail(z, ZERO_E_INVALID, "zero_allreduce: values is NULL or op %d unknown", (int)op);
     if (!r) {
-        const enum coll_op ops[] = {COLL_SUM, COLL_MIN, COLL_MAX};
+        const enum base_op ops[] = {BASE_SUM, BASE_MIN, BASE_MAX};
         r = coll_all_reduce(z->comm, values, (size_t)count, ops[op]);
         if (r)
             r = eng_comm_failed(z, r);

@@ -67,7 +67,7 @@ static bool next_stretch(const zero_ctx *z, struct part *part)
     assert(part->at <= part->count);
     if (part->at == part->count)
         return false;
-    const size_t element = part->slice->granule * ENG_GRANULE + part->first + part->at;
+    const size_t element = part->slice->granule * BASE_GRANULE + part->first + part->at;
     part->length = part->count - part->at;
     part->owner = eng_layout_owner(&z->layout, part->slice->section, element, &part->length);
     assert(part->length > 0);
@@ -126,7 +126,7 @@ static zero_result put(zero_ctx *z, void *user, const struct eng_part *part,
     const struct values *from = user;
     (void)error;
     assert(part->first >= from->first);
-    eng_values_put(z, part->slice->section, part->slice->granule * ENG_GRANULE + part->first,
+    eng_values_put(z, part->slice->section, part->slice->granule * BASE_GRANULE + part->first,
                    part->count, from->values + (part->first - from->first));
     return ZERO_OK;
 }

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHUNK_ELEMENTS ((size_t)64 * ENG_GRANULE)
+#define CHUNK_ELEMENTS ((size_t)64 * BASE_GRANULE)
 
 /** What a tensor's entry takes while a header is formatted or parsed: the JSON's tree and text.
  * Measured with names of 20 bytes: 1,100 bytes with one dimension, 1,350 with eight. */
@@ -52,7 +52,7 @@ struct export
 static zero_result export_chunk(zero_ctx *z, struct export *job, const struct eng_slice *slice,
                                 size_t first, size_t *count)
 {
-    const size_t at = slice->granule * ENG_GRANULE + first;
+    const size_t at = slice->granule * BASE_GRANULE + first;
     const int owner = eng_layout_owner(&z->layout, slice->section, at, count);
     assert(*count > 0 && *count <= CHUNK_ELEMENTS && (!job->writer || z->config.rank == 0));
     const struct eng_part part = {.slice = slice, .first = first, .count = *count};

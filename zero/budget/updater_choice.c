@@ -34,7 +34,7 @@ static zero_result settle(zero_ctx *z, bool *host)
 {
     struct eng_updater *updater = &z->update.updater;
     double found = *updater->why != '\0';
-    const zero_result r = z->comm ? coll_all_reduce(z->comm, &found, 1, COLL_MAX) : ZERO_OK;
+    const zero_result r = z->comm ? coll_all_reduce(z->comm, &found, 1, BASE_MAX) : ZERO_OK;
     if (r)
         return eng_comm_failed(z, r);
     *host = found > 0;

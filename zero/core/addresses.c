@@ -27,7 +27,7 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
     const struct eng_section *section = &z->layout.sections[slice->section];
     const struct eng_section_place *place = &z->placement.sections[slice->section];
     const int slot = z->units[section->unit].slot;
-    const size_t offset = slice->granule * ENG_GRANULE * eng_dtype_size(section->dtype);
+    const size_t offset = slice->granule * BASE_GRANULE * eng_dtype_size(section->dtype);
     if (place->residence != ENG_SHARDED)
         return z->memory.params_view + place->home + offset;
     if (slot < 0)
@@ -42,7 +42,7 @@ static size_t nowhere_bytes(const zero_ctx *z)
     for (size_t i = 0; i < z->layout.slice_count; i++)
         if (z->layout.slices[i].granules > granules)
             granules = z->layout.slices[i].granules;
-    return granules * ENG_GRANULE * sizeof(float);
+    return granules * BASE_GRANULE * sizeof(float);
 }
 
 void *eng_nowhere(zero_ctx *z)

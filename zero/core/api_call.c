@@ -137,7 +137,7 @@ zero_result eng_agree(zero_ctx *z, const struct base_error *mine, const char *wh
 {
     const int world = coll_world(z->comm), rank = coll_rank(z->comm);
     double lowest = mine->result ? rank : world;
-    zero_result r = coll_all_reduce(z->comm, &lowest, 1, COLL_MIN);
+    zero_result r = coll_all_reduce(z->comm, &lowest, 1, BASE_MIN);
     if (r)
         return eng_comm_failed(z, r);
     const int failed = (int)lowest;
@@ -194,8 +194,8 @@ static zero_result refuse_child(zero_ctx *z, const char *call)
 
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 {
-    struct eng_fp_state state;
-    eng_fp_enter(&state);
+    struct base_fp_state state;
+    base_fp_enter(&state);
     z->call.fp_control = state.control;
     if (eng_in_child(z))
         return refuse_child(z, call);
@@ -218,10 +218,10 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 
 zero_result eng_leave(zero_ctx *z, zero_result result)
 {
-    const struct eng_fp_state state = {.control = z->call.fp_control};
+    const struct base_fp_state state = {.control = z->call.fp_control};
     z->exec->leave(z);
     control_call_end(z->job.watch.area);
-    eng_fp_leave(&state);
+    base_fp_leave(&state);
     return result;
 }
 

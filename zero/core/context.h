@@ -340,7 +340,7 @@ struct eng_stepping {
     zero_step_args fused; /**< by zero_step_in_backward(); struct_size 0: nothing */
     bool stepped;
     zero_step_result result;
-    struct eng_scale scale;
+    struct base_scale scale;
     const struct eng_step_hooks *hooks; /**< executors tell them what they learn of steps */
     struct eng_exchanged exchange;
     const struct eng_step_request *request; /**< of the exchange under way */
@@ -358,7 +358,7 @@ struct eng_call {
 /** What the host computes with. */
 struct eng_cpu {
     struct base_pool *pool;
-    const struct eng_kernels *kernels;
+    const struct base_kernels *kernels;
 };
 
 /** What the context has to do with the job that zero-run, or another launcher, has started. */

@@ -144,11 +144,11 @@ struct eng_exec {
      * bytes zeros, and converts elements. Errors are in *error. */
     zero_result (*clear)(const zero_ctx *z, void *at, size_t bytes, void *stream,
                          struct base_error *error);
-    zero_result (*convert)(const zero_ctx *z, const struct eng_device_conversion *work,
+    zero_result (*convert)(const zero_ctx *z, const struct base_device_conversion *work,
                            void *stream, struct base_error *error);
     /** Adds elements in their own type where the program's gradients are, on the call's stream.
      * Errors are in *error. */
-    zero_result (*add)(const zero_ctx *z, const struct eng_device_addition *work,
+    zero_result (*add)(const zero_ctx *z, const struct base_device_addition *work,
                        struct base_error *error);
 
     /* ---- metrics */

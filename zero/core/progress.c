@@ -110,13 +110,13 @@ void eng_grad_nonfinite(void *user, int contributor, size_t element)
 {
     struct eng_section_io *io = user;
     zero_ctx *z = io->z;
-    const size_t own = z->placement.sections[io->section].own_first * ENG_GRANULE;
+    const size_t own = z->placement.sections[io->section].own_first * BASE_GRANULE;
     const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
     const struct eng_bad bad = {
         .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
         .param = (uint64_t)slice->param,
         .slice = (uint64_t)slice->index,
-        .element = own + element - slice->granule * ENG_GRANULE,
+        .element = own + element - slice->granule * BASE_GRANULE,
     };
     assert(contributor >= 0 && contributor < z->config.world);
     assert(bad.element < slice->numel); // padding is zeros for ever

@@ -20,7 +20,7 @@ zero_dtype eng_state_dtype(const zero_ctx *z, zero_param param, int field)
 
 void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first)
 {
-    const size_t at = slice->granule * ENG_GRANULE + (size_t)first;
+    const size_t at = slice->granule * BASE_GRANULE + (size_t)first;
     assert(first < slice->numel);
     size_t size;
     if (field > 0)

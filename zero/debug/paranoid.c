@@ -301,7 +301,7 @@ static unsigned char *in_slot(const zero_ctx *z, const struct eng_slice *slice)
     assert(z->gradients.slots[z->units[unit].grad_slot].open);
     return z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
-           slice->granule * ENG_GRANULE * element_size(z, slice, true);
+           slice->granule * BASE_GRANULE * element_size(z, slice, true);
 }
 
 /** Opens a window that is all zero. */

@@ -39,7 +39,7 @@ struct move {
 };
 
 /** Large ones are dealt out over the pool's threads. */
-enum { TASK_ELEMENTS = 64 * ENG_GRANULE };
+enum { TASK_ELEMENTS = 64 * BASE_GRANULE };
 
 static void move_part(void *user, size_t index, int thread)
 {
@@ -51,15 +51,15 @@ static void move_part(void *user, size_t index, int thread)
     const size_t size = eng_dtype_size(move->dtype);
     void *to = (unsigned char *)move->to + first * size;
     const void *from = (const unsigned char *)move->from + first * size;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     if (move->add)
         eng_local_sum(move->z->cpu.kernels, move->dtype, to, from, count);
     else
         memcpy(to, from, count * size);
     if (move->clear)
         memset((unsigned char *)move->clear + first * size, 0, count * size);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 static void move_all(struct move *move)
@@ -80,7 +80,8 @@ void eng_borrow_section(zero_ctx *z, size_t section)
     const size_t size = eng_dtype_size(s->dtype);
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t at = z->placement.sections[section].home + slice->granule * ENG_GRANULE * size;
+        const size_t at =
+            z->placement.sections[section].home + slice->granule * BASE_GRANULE * size;
         struct move move = {
             .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->memory.params_view + at};
         move.to = slice->section == section ? eng_borrowed(z, slice) : NULL;
@@ -112,7 +113,7 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
         struct move move = {
             .z = z, .dtype = dtype, .count = slice->numel, .from = from, .clear = from, .add = add};
         move.to = slot + z->placement.sections[slice->section].grad_offset +
-                  slice->granule * ENG_GRANULE * eng_dtype_size(dtype);
+                  slice->granule * BASE_GRANULE * eng_dtype_size(dtype);
         move_all(&move);
     }
 }

@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-enum { RUN = ENG_DEVICE_GRANULES * ENG_GRANULE };
+enum { RUN = BASE_DEVICE_GRANULES * BASE_GRANULE };
 
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement)
 {
@@ -24,29 +24,29 @@ size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placem
 
 /** Cuts what lies together in one array, of which `all` would be the run, into those a digest
  * takes. */
-static struct eng_device_granules *cut(struct eng_device_granules *runs,
-                                       const struct eng_device_granules *all, size_t count)
+static struct base_device_granules *cut(struct base_device_granules *runs,
+                                        const struct base_device_granules *all, size_t count)
 {
     for (size_t at = 0; at < count; at += RUN, runs++) {
         *runs = *all;
         runs->elements = (const unsigned char *)all->elements + at * all->element_bytes;
-        runs->first += at / ENG_GRANULE;
+        runs->first += at / BASE_GRANULE;
         runs->count = (uint32_t)(count - at < RUN ? count - at : RUN);
     }
     return runs;
 }
 
 /** What this rank owns of a slice's field. */
-static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_device_granules *runs,
-                                             const struct eng_slice *slice, int field)
+static struct base_device_granules *cut_field(const zero_ctx *z, struct base_device_granules *runs,
+                                              const struct eng_slice *slice, int field)
 {
     const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
     const struct eng_range own = eng_own_range(&z->placement, slice);
     const size_t begin = eng_range_first(&own);
-    const struct eng_device_granules all = {
+    const struct base_device_granules all = {
         .elements = own.count > 0 ? eng_state_memory(z, slice, field, begin) : NULL,
         .name = place.name,
-        .first = begin / ENG_GRANULE,
+        .first = begin / BASE_GRANULE,
         .slice = (uint32_t)place.slice,
         .array = (uint32_t)ckpt_digest_array(&place),
         .element_bytes = (uint32_t)place.element_bytes,
@@ -58,7 +58,7 @@ static struct eng_device_granules *cut_field(const zero_ctx *z, struct eng_devic
 static zero_result make_state(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_digest_count(z, &z->placement);
-    struct eng_device_granules *table, *end;
+    struct base_device_granules *table, *end;
     if (count == 0)
         return ZERO_OK;
     end = table = device_table(count, sizeof *table, error);
@@ -87,13 +87,13 @@ size_t device_gradients_count(const zero_ctx *z)
 }
 
 /** A slice's gradient in the first slot. */
-static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
+static struct base_device_granules gradient_of(const zero_ctx *z, size_t slice)
 {
     const struct eng_slice *of = &z->layout.slices[slice];
     const size_t size = eng_dtype_size(z->layout.sections[of->section].grad_dtype);
-    return (struct eng_device_granules){
+    return (struct base_device_granules){
         .elements = z->memory.grads + z->placement.sections[of->section].grad_offset +
-                    of->granule * ENG_GRANULE * size,
+                    of->granule * BASE_GRANULE * size,
         .element_bytes = (uint32_t)size,
         .sum = (uint32_t)slice,
     };
@@ -102,7 +102,7 @@ static struct eng_device_granules gradient_of(const zero_ctx *z, size_t slice)
 static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_gradients_count(z);
-    struct eng_device_granules *table, *end;
+    struct base_device_granules *table, *end;
     size_t *first = z->device->state->unit_hashed;
     if (count == 0)
         return ZERO_OK;
@@ -112,7 +112,7 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         const struct eng_unit_layout *unit = &z->layout.units[u];
         for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
-            const struct eng_device_granules all = gradient_of(z, i);
+            const struct base_device_granules all = gradient_of(z, i);
             if (!z->layout.sections[z->layout.slices[i].section].frozen)
                 end = cut(end, &all, z->layout.slices[i].numel);
         }
@@ -136,8 +136,8 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
     struct base_hash128 *hashes = device_piece(d, DEVICE_HASHES);
     if (eng_verifying(z))
         hashes += z->layout.slice_count;
-    const struct eng_device_digest digest = {
-        .runs = (struct eng_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
+    const struct base_device_digest digest = {
+        .runs = (struct base_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
         .count = end - first,
         .sums = (uint64_t *)(void *)hashes,
         .offset = z->gradients.slots[z->units[unit].grad_slot].offset,
@@ -177,7 +177,7 @@ static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct b
 {
     const struct eng_device *d = z->device;
     const size_t bytes = z->model.param_count * sizeof *sums;
-    const struct eng_device_digest digest = {
+    const struct base_device_digest digest = {
         .runs = device_piece(d, DEVICE_HASHED),
         .count = device_digest_count(z, &z->placement),
         .sums = device_piece(d, DEVICE_DIGEST),

@@ -19,8 +19,8 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
         const struct eng_section *section = &z->layout.sections[s];
         const struct eng_section_place *place = &placement->sections[s];
-        const size_t own = place->own_granules * ENG_GRANULE;
-        const size_t others = section->granules * ENG_GRANULE - own;
+        const size_t own = place->own_granules * BASE_GRANULE;
+        const size_t others = section->granules * BASE_GRANULE - own;
         gradients.sent += others * eng_dtype_size(place->comm_dtype);
         gradients.received +=
             (z->config.local ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
@@ -37,8 +37,8 @@ static size_t transport_bytes(const zero_ctx *z, const struct eng_placement *pla
     const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
     struct gcomm_load most = {
         .sections = 1,
-        .sent = peers * sizeof(struct eng_device_ballot),
-        .received = peers * sizeof(struct eng_device_ballot),
+        .sent = peers * sizeof(struct base_device_ballot),
+        .received = peers * sizeof(struct base_device_ballot),
     };
     if (!eng_config_moves(&z->config))
         return 0;

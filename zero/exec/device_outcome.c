@@ -46,10 +46,10 @@ static void enter_metrics(zero_ctx *z, const struct device_metrics *metrics)
 zero_result device_add_squares(const zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    struct eng_device_ballot *ballot = device_piece(d, DEVICE_BALLOT);
-    const struct eng_device_squares squares = {
+    struct base_device_ballot *ballot = device_piece(d, DEVICE_BALLOT);
+    const struct base_device_squares squares = {
         .squares = device_piece(d, DEVICE_SQUARES),
-        .count = z->placement.own_sums_bytes / (ENG_GRANULE * sizeof(float)),
+        .count = z->placement.own_sums_bytes / (BASE_GRANULE * sizeof(float)),
         .limbs = ballot->limbs,
         .overflow = &ballot->overflow,
         .wrong = device_piece(d, DEVICE_WRONG),
@@ -65,7 +65,7 @@ zero_result device_add_squares(const zero_ctx *z, struct base_error *error)
 /** The first of what sums have found not to be finite. */
 static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
 {
-    const uint64_t mask = (UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1;
+    const uint64_t mask = (UINT64_C(1) << BASE_DEVICE_BAD_SHIFT) - 1;
     struct eng_bad first = {.micro = UINT64_MAX};
     for (size_t s = 0; s < z->layout.section_count; s++) {
         if (blamed[s] == UINT64_MAX)
@@ -73,10 +73,10 @@ static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
         const size_t element = (size_t)(blamed[s] & mask);
         const struct eng_slice *slice = eng_layout_slice_at(&z->layout, s, element);
         const struct eng_bad bad = {
-            .micro = blamed[s] >> ENG_DEVICE_BAD_SHIFT,
+            .micro = blamed[s] >> BASE_DEVICE_BAD_SHIFT,
             .param = (uint64_t)slice->param,
             .slice = (uint64_t)slice->index,
-            .element = element - slice->granule * ENG_GRANULE,
+            .element = element - slice->granule * BASE_GRANULE,
         };
         assert(bad.element < slice->numel);
         eng_bad_min(&first, &bad);
@@ -89,13 +89,13 @@ static struct eng_wrong first_wrong(const zero_ctx *z, uint64_t wrong)
 {
     if (wrong == UINT64_MAX)
         return (struct eng_wrong){.param = UINT64_MAX};
-    const size_t number = (size_t)(wrong >> ENG_DEVICE_BAD_SHIFT);
+    const size_t number = (size_t)(wrong >> BASE_DEVICE_BAD_SHIFT);
     assert(number < z->layout.slice_count);
     const struct eng_slice *slice = eng_slice_numbered(&z->layout, number);
     return (struct eng_wrong){
         .param = (uint64_t)slice->param,
         .slice = (uint64_t)slice->index,
-        .element = wrong & ((UINT64_C(1) << ENG_DEVICE_BAD_SHIFT) - 1),
+        .element = wrong & ((UINT64_C(1) << BASE_DEVICE_BAD_SHIFT) - 1),
         .field = ENG_WRONG_SOMETHING,
     };
 }
@@ -168,7 +168,7 @@ zero_result device_learn(zero_ctx *z)
     struct eng_device *d = z->device;
     const size_t count = z->layout.section_count;
     assert(d->state->open == 0);
-    struct eng_device_ballot ballot;
+    struct base_device_ballot ballot;
     struct base_error error = {0};
     uint64_t *bad = device_blamed(z, z->step + 1); // no verdict is under way
     zero_result r = device_add_squares(z, &error);

@@ -80,7 +80,7 @@ struct device_step {
     double max_norm, lr;
     bool fused;   /**< a part of its update was made before */
     void *judged; /**< event behind its record's way to the host */
-    struct eng_device_record *record;
+    struct base_device_record *record;
 };
 
 /** A metric as it was given: by the program, or as a float from the device. */
@@ -129,7 +129,7 @@ struct device_state {
     struct coll_span *spans;           /**< with theirs, */
     struct gcomm_reduced *reduced;     /**< or that are summed on their way, */
     struct gcomm_gathered *parts;      /**< or that is gathered */
-    struct eng_device_run *runs;       /**< as they are on the device */
+    struct base_device_run *runs;      /**< as they are on the device */
     size_t *section_runs;              /**< first run of each section, one more at the end */
     size_t *unit_gaps;                 /**< first gap of each unit, one more at the end */
     size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
@@ -157,7 +157,7 @@ struct eng_device {
     float *values;                /**< of metrics that are on their way, */
     int metrics[ENG_MAX_METRICS]; /**< which ones, of the micro-batch under way */
     int value_count;
-    const struct eng_device_kernels *kernels; /**< what the engine computes there; NULL: nothing */
+    const struct base_device_kernels *kernels; /**< what the engine computes there; NULL: nothing */
     void *kernel_state;
     struct device_state *state; /**< NULL: that of the host */
 };
@@ -235,7 +235,7 @@ zero_result device_value(zero_ctx *z, float *to, const float *from);
 /** Bytes of a section's working copy. */
 static inline size_t device_section_bytes(const struct eng_section *section)
 {
-    return section->granules * ENG_GRANULE * eng_dtype_size(section->dtype);
+    return section->granules * BASE_GRANULE * eng_dtype_size(section->dtype);
 }
 
 /* ---- device_outcome.c: entries of struct eng_exec */
@@ -288,7 +288,7 @@ bool device_gradients_fit(const zero_ctx *z);
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error);
 /** An entry of struct eng_exec. */
-zero_result device_add(const zero_ctx *z, const struct eng_device_addition *work,
+zero_result device_add(const zero_ctx *z, const struct base_device_addition *work,
                        struct base_error *error);
 /** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
  * which are in the unit's own slot. */

@@ -20,8 +20,8 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
                               unsigned char *memory, bool in, struct base_error *error)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
-    const size_t s = piece->section, element = piece->first * ENG_GRANULE;
-    const size_t elements = piece->granules * ENG_GRANULE;
+    const size_t s = piece->section, element = piece->first * BASE_GRANULE;
+    const size_t elements = piece->granules * BASE_GRANULE;
     zero_result r = ZERO_OK;
     for (int field = 0; !r && field <= piece->moments; field++) {
         const bool copied = device_field_stays(z, field, s);

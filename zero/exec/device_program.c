@@ -161,7 +161,7 @@ static zero_result make_kernels(const zero_ctx *z, struct eng_device *d, struct 
     struct base_error inner = {0};
     if (!z->config.resident && !eng_local_adds(z))
         return ZERO_OK;
-    d->kernels = eng_device_kernels_find(d->ops->name);
+    d->kernels = base_device_kernels_find(d->ops->name);
     const zero_result r = d->kernels->open(&d->kernel_state, &inner);
     return r ? zero_fail(error, r, "%s%s",
                          z->config.resident ? "" : "reduction=local: ", inner.message)

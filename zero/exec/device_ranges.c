@@ -24,10 +24,10 @@ static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t e
     if (owner != z->config.rank)
         return NULL;
     return (double *)device_piece(z->device, DEVICE_SQUARES) +
-           (section->before[owner] + element - section->elements[owner].offset) / ENG_GRANULE;
+           (section->before[owner] + element - section->elements[owner].offset) / BASE_GRANULE;
 }
 
-static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *range)
+static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *range)
 {
     const struct eng_slice *slice = range->slice;
     const size_t s = slice->section, first = range->first;
@@ -37,14 +37,14 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *r
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
     assert(owned == range->count);
-    struct eng_device_run run = {
+    struct base_device_run run = {
         .gradient = gradient_of(z, owner, s, first),
         .weight = device_field(z, 0, s, first),
         .squares = squares_of(z, owner, s, first),
         .first = eng_range_first(range),
         .count = (uint32_t)range->count,
         .group = (uint32_t)z->model.params[slice->param].group,
-        .key = (uint32_t)eng_slice_number(&z->layout, slice) * ENG_DEVICE_KEYS,
+        .key = (uint32_t)eng_slice_number(&z->layout, slice) * BASE_DEVICE_KEYS,
         .gradient_dtype =
             (uint8_t)(z->device->state->sole ? z->placement.sections[s].comm_dtype : ZERO_F32),
         .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
@@ -54,12 +54,12 @@ static struct eng_device_run run_of(const zero_ctx *z, const struct eng_range *r
     for (int k = 0; k < group->optimizer->moments; k++)
         run.moment[k] = device_field(z, 1 + k, s, first);
     if (eng_apart(&z->layout.sections[s], &z->placement.sections[s]))
-        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
     return run;
 }
 
 /** All runs of what trains; returns how many. */
-static size_t cut_runs(const zero_ctx *z, struct eng_device_run *runs)
+static size_t cut_runs(const zero_ctx *z, struct base_device_run *runs)
 {
     const struct eng_range_cut cut = device_run_cut(&z->layout, device_cut(z));
     size_t made = 0, section = 0;
@@ -109,7 +109,7 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
                                struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const struct eng_device_update work = {
+    const struct base_device_update work = {
         .runs = device_runs(z) + first,
         .count = count,
         .rounds = d->state->rounds,

@@ -15,17 +15,17 @@
  * frozen from the beginning. */
 static bool has_gap(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return slice->numel % ENG_GRANULE > 0 && !z->layout.sections[slice->section].frozen;
+    return slice->numel % BASE_GRANULE > 0 && !z->layout.sections[slice->section].frozen;
 }
 
-static struct eng_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
+static struct base_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
 {
     const struct eng_section *section = &z->layout.sections[slice->section];
     const size_t size = eng_dtype_size(section->grad_dtype);
-    const size_t left = slice->granules * ENG_GRANULE - slice->numel;
-    return (struct eng_device_gap){
+    const size_t left = slice->granules * BASE_GRANULE - slice->numel;
+    return (struct base_device_gap){
         .first = z->placement.sections[slice->section].grad_offset +
-                 (slice->granule * ENG_GRANULE + slice->numel) * size,
+                 (slice->granule * BASE_GRANULE + slice->numel) * size,
         .bytes = left * size,
     };
 }
@@ -41,7 +41,7 @@ size_t device_gaps_count(const zero_ctx *z)
 zero_result device_gaps_make(const zero_ctx *z, struct base_error *error)
 {
     const size_t count = device_gaps_count(z);
-    struct eng_device_gap *table, *end;
+    struct base_device_gap *table, *end;
     size_t *first = z->device->state->unit_gaps;
     if (count == 0)
         return ZERO_OK;
@@ -64,8 +64,8 @@ static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *
 {
     const struct eng_device *d = z->device;
     const size_t *first = &d->state->unit_gaps[unit];
-    const struct eng_device_clearing clearing = {
-        .gaps = (struct eng_device_gap *)device_piece(d, DEVICE_GAPS) + first[0],
+    const struct base_device_clearing clearing = {
+        .gaps = (struct base_device_gap *)device_piece(d, DEVICE_GAPS) + first[0],
         .count = first[1] - first[0],
         .buffer = gradient,
     };
@@ -159,9 +159,9 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
     assert(count >= 1 && count <= z->config.world);
     double *squares = device_piece(d, DEVICE_SQUARES);
     uint64_t *bad = device_piece(d, DEVICE_BAD);
-    const struct eng_device_sum sum = {
+    const struct base_device_sum sum = {
         .received = received,
-        .stride = place->own_granules * ENG_GRANULE * size,
+        .stride = place->own_granules * BASE_GRANULE * size,
         .own = gradient + place->comm_offset + first * size,
         .own_index = local                    ? 0
                      : z->config.rank < count ? z->config.rank
@@ -175,7 +175,7 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
         .sum_group = (uint32_t)z->config.sum_group,
         .store = local || number < (uint64_t)z->config.sum_group,
         .last = last,
-        .squares = last ? squares + before / ENG_GRANULE : NULL,
+        .squares = last ? squares + before / BASE_GRANULE : NULL,
         .element = first,
         .bad = local && d->state->peers ? NULL : bad + s,
     };
@@ -202,7 +202,7 @@ zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_erro
     return r ? r : d->ops->event_record(d->taken[u->grad_slot], d->stream, error);
 }
 
-zero_result device_add(const zero_ctx *z, const struct eng_device_addition *work,
+zero_result device_add(const zero_ctx *z, const struct base_device_addition *work,
                        struct base_error *error)
 {
     return z->device->kernels->add(z->device->kernel_state, work, z->device->stream, error);
@@ -217,10 +217,10 @@ zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigne
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
-        const struct eng_device_search search = {
+        const struct base_device_search search = {
             .values = gradient + place->comm_offset,
             .dtype = place->comm_dtype,
-            .count = z->layout.sections[s].granules * ENG_GRANULE,
+            .count = z->layout.sections[s].granules * BASE_GRANULE,
             .number =
                 (uint64_t)z->micro.index * (uint64_t)z->config.world + (uint64_t)z->config.rank,
             .bad = bad + s,

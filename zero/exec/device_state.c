@@ -26,19 +26,19 @@ static bool rounds(const zero_ctx *z)
 
 static size_t count_keys(const zero_ctx *z)
 {
-    return rounds(z) ? z->layout.slice_count * ENG_DEVICE_KEYS : 0;
+    return rounds(z) ? z->layout.slice_count * BASE_DEVICE_KEYS : 0;
 }
 
 /** Bytes of the scalars and keys of one update. */
 static size_t update_bytes(const zero_ctx *z)
 {
-    return z->model.group_count * sizeof(struct eng_rule_scalars) +
+    return z->model.group_count * sizeof(struct base_rule_scalars) +
            count_keys(z) * sizeof(uint64_t);
 }
 
 static size_t record_bytes(const zero_ctx *z)
 {
-    return sizeof(struct eng_device_record) + z->layout.section_count * sizeof(uint64_t);
+    return sizeof(struct base_device_record) + z->layout.section_count * sizeof(uint64_t);
 }
 
 /** Bytes that other ranks, and the place of this one among them, contribute to a unit. */
@@ -48,7 +48,7 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
     size_t bytes = 0;
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
         if (!z->layout.sections[s].frozen)
-            bytes += (size_t)z->config.world * p->sections[s].own_granules * ENG_GRANULE *
+            bytes += (size_t)z->config.world * p->sections[s].own_granules * BASE_GRANULE *
                      eng_dtype_size(p->sections[s].comm_dtype);
     return bytes;
 }
@@ -114,27 +114,27 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_BLOCKS] = p->blocks_bytes,
         [DEVICE_MOMENTS] = z->config.streamed ? 0 : p->moments_bytes,
         [DEVICE_MASTERS] = z->config.streamed ? 0 : p->masters_bytes,
-        [DEVICE_SQUARES] = p->own_sums_bytes / (ENG_GRANULE * sizeof(float)) * sizeof(double),
-        [DEVICE_BALLOT] = sizeof(struct eng_device_ballot),
+        [DEVICE_SQUARES] = p->own_sums_bytes / (BASE_GRANULE * sizeof(float)) * sizeof(double),
+        [DEVICE_BALLOT] = sizeof(struct base_device_ballot),
         [DEVICE_BALLOTS] = eng_config_moves(&z->config)
-                               ? (size_t)z->config.world * sizeof(struct eng_device_ballot)
+                               ? (size_t)z->config.world * sizeof(struct base_device_ballot)
                                : 0,
-        [DEVICE_COURSE] = sizeof(struct eng_device_course),
+        [DEVICE_COURSE] = sizeof(struct base_device_course),
         [DEVICE_GATE] = sizeof(uint32_t),
         [DEVICE_WRONG] = sizeof(uint64_t),
         [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
         [DEVICE_RECORD] = record_bytes(z),
         [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
-        [DEVICE_SCALARS] = z->model.group_count * sizeof(struct eng_rule_scalars),
+        [DEVICE_SCALARS] = z->model.group_count * sizeof(struct base_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
-        [DEVICE_RUNS] = count_runs(z, p) * sizeof(struct eng_device_run),
-        [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct eng_device_granules),
+        [DEVICE_RUNS] = count_runs(z, p) * sizeof(struct base_device_run),
+        [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct base_device_granules),
         [DEVICE_DIGEST] =
             z->config.streamed ? 0 : z->model.param_count * sizeof(struct base_hash128),
-        [DEVICE_GRADIENTS] = device_gradients_count(z) * sizeof(struct eng_device_granules),
+        [DEVICE_GRADIENTS] = device_gradients_count(z) * sizeof(struct base_device_granules),
         [DEVICE_HASHES] =
             z->config.verify_micro ? 2 * z->layout.slice_count * sizeof(struct base_hash128) : 0,
-        [DEVICE_GAPS] = device_gaps_count(z) * sizeof(struct eng_device_gap),
+        [DEVICE_GAPS] = device_gaps_count(z) * sizeof(struct base_device_gap),
     };
     offsets[0] = 0;
     for (int i = 0; i < DEVICE_PIECES; i++)
@@ -159,8 +159,8 @@ static size_t once_bytes(const zero_ctx *z, const struct eng_placement *placemen
 {
     const size_t state = device_digest_count(z, placement), gradients = device_gradients_count(z);
     const size_t runs = state > gradients ? state : gradients;
-    const size_t bytes = runs * sizeof(struct eng_device_granules);
-    const size_t gaps = device_gaps_count(z) * sizeof(struct eng_device_gap);
+    const size_t bytes = runs * sizeof(struct base_device_granules);
+    const size_t gaps = device_gaps_count(z) * sizeof(struct base_device_gap);
     return bytes > gaps ? bytes : gaps;
 }
 
@@ -181,7 +181,7 @@ void device_state_need(const zero_ctx *z, const struct eng_placement *placement,
 
 zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error)
 {
-    const struct eng_device_kernels *kernels = eng_device_kernels_find(z->device->ops->name);
+    const struct base_device_kernels *kernels = base_device_kernels_find(z->device->ops->name);
     void *state = NULL;
     const zero_result r = kernels->open(&state, error);
     kernels->close(state);
@@ -264,7 +264,7 @@ static zero_result make_pinned(zero_ctx *z, struct base_error *error)
     state->pinned = memory;
     for (int i = 0; !r && i < DEVICE_OPEN_STEPS; i++) {
         struct device_step *step = &state->steps[i];
-        step->record = (struct eng_device_record *)(void *)memory;
+        step->record = (struct base_device_record *)(void *)memory;
         memory += aligned(record_bytes(z));
         r = d->ops->event_create(&step->judged, error);
     }

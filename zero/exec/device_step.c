@@ -17,7 +17,7 @@
 /* ------------------------------------------------------------------ what is queued */
 
 /** Scalars and keys of an update by its number. */
-static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_scalars *scalars,
+static void prepare_update(const zero_ctx *z, uint64_t number, struct base_rule_scalars *scalars,
                            uint64_t *keys)
 {
     union eng_scalars prepared;
@@ -27,8 +27,8 @@ static void prepare_update(const zero_ctx *z, uint64_t number, struct eng_rule_s
         scalars[g] = prepared.built_in;
     }
     for (size_t k = 0; k < z->device->state->key_count; k++)
-        keys[k] = eng_rounding_key(z, eng_slice_numbered(&z->layout, k / ENG_DEVICE_KEYS),
-                                   k % ENG_DEVICE_KEYS, number);
+        keys[k] = eng_rounding_key(z, eng_slice_numbered(&z->layout, k / BASE_DEVICE_KEYS),
+                                   k % BASE_DEVICE_KEYS, number);
 }
 
 /** Prepares the updates that the next one may be, on the host and then on the device. Behind steps
@@ -42,7 +42,7 @@ static zero_result prepare(const zero_ctx *z, struct base_error *error)
     assert(updates <= DEVICE_OPEN_STEPS);
     const size_t groups = z->model.group_count, key_count = state->key_count;
     unsigned char *prepared = state->prepared[(z->step + 1) % DEVICE_STEPS];
-    struct eng_rule_scalars *scalars = (struct eng_rule_scalars *)(void *)prepared;
+    struct base_rule_scalars *scalars = (struct base_rule_scalars *)(void *)prepared;
     uint64_t *keys = (uint64_t *)(void *)(scalars + DEVICE_OPEN_STEPS * groups);
     state->first_update = z->updates + 1 + (skips ? 0 : open);
     for (size_t i = 0; i < updates; i++)
@@ -52,9 +52,9 @@ static zero_result prepare(const zero_ctx *z, struct base_error *error)
                         d->own, error);
 }
 
-static struct eng_device_course course_of(const zero_ctx *z)
+static struct base_device_course course_of(const zero_ctx *z)
 {
-    return (struct eng_device_course){
+    return (struct base_device_course){
         .scale = z->stepping.scale,
         .updates = z->updates,
         .skips = z->stepping.result.skips,
@@ -68,9 +68,9 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool fus
 {
     const struct eng_device *d = z->device;
     const size_t groups = z->model.group_count;
-    const struct eng_rule_scalars *prepared = device_piece(d, DEVICE_PREPARED);
-    struct eng_device_record *record = device_piece(d, DEVICE_RECORD);
-    const struct eng_device_judgement judgement = {
+    const struct base_rule_scalars *prepared = device_piece(d, DEVICE_PREPARED);
+    struct base_device_record *record = device_piece(d, DEVICE_RECORD);
+    const struct base_device_judgement judgement = {
         .ballots = device_piece(d, d->state->peers ? DEVICE_BALLOTS : DEVICE_BALLOT),
         .ranks = (size_t)z->config.world,
         .course = device_piece(d, DEVICE_COURSE),
@@ -294,7 +294,7 @@ zero_result device_skip(zero_ctx *z)
     struct eng_device *d = z->device;
     struct base_error error = {0};
     d->state->squared = false;
-    zero_result r = d->ops->zero(device_piece(d, DEVICE_BALLOT), sizeof(struct eng_device_ballot),
+    zero_result r = d->ops->zero(device_piece(d, DEVICE_BALLOT), sizeof(struct base_device_ballot),
                                  d->own, &error);
     if (!r)
         r = device_bad_clear(z, &error);

@@ -37,7 +37,7 @@ static size_t used_of(const struct eng_tiles *cut)
 static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *placement,
                          const struct eng_tiles *cut)
 {
-    return device_runs_count(&z->layout, placement, cut) * sizeof(struct eng_device_run);
+    return device_runs_count(&z->layout, placement, cut) * sizeof(struct base_device_run);
 }
 
 /** Bytes of a device's memory. */
@@ -72,12 +72,12 @@ const struct eng_tiles *device_cut(const zero_ctx *z)
     return tiles ? &tiles->cut : NULL;
 }
 
-struct eng_device_run *device_runs(const zero_ctx *z)
+struct base_device_run *device_runs(const zero_ctx *z)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return device_piece(z->device, DEVICE_RUNS);
-    return (struct eng_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
+    return (struct base_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
 }
 
 bool device_field_stays(const zero_ctx *z, int field, size_t section)
@@ -104,7 +104,7 @@ void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
     const struct device_tiles *tiles = z->device->state->tiles;
     if (device_field_stays(z, field, section))
         return device_field_home(z, field, section, element);
-    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / BASE_GRANULE);
     return buffer_of(tiles, piece->tile) + eng_piece_offset(piece, field, element);
 }
 
@@ -113,7 +113,7 @@ void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return;
-    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / ENG_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / BASE_GRANULE);
     assert(piece->tile < tiles->cut.training);
     tiles->noted = run == 0 ? 0 : tiles->noted;
     while (tiles->noted <= (size_t)(piece - tiles->cut.pieces))

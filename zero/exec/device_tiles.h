@@ -34,7 +34,7 @@ struct device_tiles {
 static inline struct eng_range_cut device_run_cut(const struct eng_layout *layout,
                                                   const struct eng_tiles *tiles)
 {
-    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = ENG_DEVICE_RUN};
+    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = BASE_DEVICE_RUN};
 }
 
 /** How many there are at most. */
@@ -56,7 +56,7 @@ void device_tiles_free(zero_ctx *z);
 /** How state is cut that passes through the device; NULL: none does. */
 const struct eng_tiles *device_cut(const zero_ctx *z);
 /** Memory of the device for the runs of an update. */
-struct eng_device_run *device_runs(const zero_ctx *z);
+struct base_device_run *device_runs(const zero_ctx *z);
 /** Whether a field of a section is on the device between updates: its working copies are, and
  * these may be the only weights. */
 bool device_field_stays(const zero_ctx *z, int field, size_t section);

@@ -95,7 +95,7 @@ static zero_result cuda_clear(const zero_ctx *z, void *at, size_t bytes, void *s
     return z->device->ops->zero(at, bytes, stream, error);
 }
 
-static zero_result cuda_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+static zero_result cuda_convert(const zero_ctx *z, const struct base_device_conversion *work,
                                 void *stream, struct base_error *error)
 {
     return z->device->kernels->convert(z->device->kernel_state, work, stream, error);

@@ -127,7 +127,7 @@ static const void *cuda_host_param(const zero_ctx *z, const struct eng_slice *sl
 {
     const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
     return z->device->params + z->device->sections[slice->section] +
-           slice->granule * ENG_GRANULE * size;
+           slice->granule * BASE_GRANULE * size;
 }
 
 static const void *cuda_host_dummy_param(zero_ctx *z, const struct eng_slice *slice)

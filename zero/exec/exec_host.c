@@ -67,12 +67,12 @@ static zero_result host_grad_open(zero_ctx *z, zero_unit unit,
             continue;
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
-                              slice->granule * ENG_GRANULE * size;
+                              slice->granule * BASE_GRANULE * size;
         const bool written =
             opening->purpose == ENG_GRAD_WRITE ||
             (opening->purpose == ENG_GRAD_ADD && eng_own_gradient(z, slice) != NULL);
         const size_t from = written ? slice->numel : 0;
-        const size_t end = opening->again ? slice->numel : slice->granules * ENG_GRANULE;
+        const size_t end = opening->again ? slice->numel : slice->granules * BASE_GRANULE;
         memset(data + from * size, 0, (end - from) * size);
     }
     return ZERO_OK;
@@ -87,7 +87,7 @@ zero_result eng_host_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes)
         const struct eng_slice *slice = &z->layout.slices[i];
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
-                                    slice->granule * ENG_GRANULE * size;
+                                    slice->granule * BASE_GRANULE * size;
         if (!eng_frozen(z, slice->param))
             hashes[i] = base_hash64(data, slice->numel * size, 0);
     }
@@ -108,7 +108,7 @@ zero_result eng_host_clear(const zero_ctx *z, void *at, size_t bytes, void *stre
     return ZERO_OK;
 }
 
-zero_result eng_host_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+zero_result eng_host_convert(const zero_ctx *z, const struct base_device_conversion *work,
                              void *stream, struct base_error *error)
 {
     (void)stream, (void)error;
@@ -117,7 +117,7 @@ zero_result eng_host_convert(const zero_ctx *z, const struct eng_device_conversi
     return ZERO_OK;
 }
 
-static zero_result host_add(const zero_ctx *z, const struct eng_device_addition *work,
+static zero_result host_add(const zero_ctx *z, const struct base_device_addition *work,
                             struct base_error *error)
 {
     (void)error;
@@ -147,8 +147,8 @@ zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_
     // Where steps are skipped, so is one that is finite and whose gradient would overflow what
     // optimizers make of it. Elsewhere the update shows that, element by element.
     if (z->config.nonfinite == ZERO_NONFINITE_SKIP && decision->finite)
-        decision->finite = eng_gradient_fits(
-            decision->norm, eng_clip(decision->norm, decision->max_norm), eng_norm_most(z));
+        decision->finite = base_gradient_fits(
+            decision->norm, base_clip(decision->norm, decision->max_norm), eng_norm_most(z));
     const zero_result r = z->stepping.hooks->decided(z, decision);
     if (!r && !z->stepping.result.skipped && !eng_fused(z)) // what is fused has its scalars
         eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);

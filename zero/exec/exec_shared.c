@@ -46,7 +46,7 @@ static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char
             continue;
         const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
         unsigned char *at = gradient + z->placement.sections[slice->section].grad_offset +
-                            slice->granule * ENG_GRANULE * size;
+                            slice->granule * BASE_GRANULE * size;
         r = z->exec->clear(z, at, slice->numel * size, stream, error);
     }
     return r;
@@ -60,12 +60,12 @@ zero_result eng_grad_prepare(const zero_ctx *z, zero_unit unit, unsigned char *g
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
         const struct eng_section *section = &z->layout.sections[s];
         const struct eng_section_place *place = &z->placement.sections[s];
-        const struct eng_device_conversion conversion = {
+        const struct base_device_conversion conversion = {
             .from = gradient + place->grad_offset,
             .to = gradient + place->comm_offset,
             .from_dtype = section->grad_dtype,
             .to_dtype = place->comm_dtype,
-            .count = section->granules * ENG_GRANULE,
+            .count = section->granules * BASE_GRANULE,
         };
         if (z->io[s].trains && place->comm_dtype != section->grad_dtype)
             r = z->exec->convert(z, &conversion, stream, error);

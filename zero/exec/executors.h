@@ -58,7 +58,7 @@ zero_result eng_grad_flush_none(zero_ctx *z, zero_unit *ready);
 zero_result eng_host_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes);
 zero_result eng_host_clear(const zero_ctx *z, void *at, size_t bytes, void *stream,
                            struct base_error *error);
-zero_result eng_host_convert(const zero_ctx *z, const struct eng_device_conversion *work,
+zero_result eng_host_convert(const zero_ctx *z, const struct base_device_conversion *work,
                              void *stream, struct base_error *error);
 
 /** Makes the scalars of the update that begins in backward. */

@@ -10,7 +10,7 @@
 #include "base/kernels/sum.h"
 
 #include <assert.h>
-enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * ENG_GRANULE };
+enum { SEGMENT_GRANULES = 64, SEGMENT_ELEMENTS = SEGMENT_GRANULES * BASE_GRANULE };
 
 /** The most that ranks contribute to a step whose update adds it up again, in all: with three
  * numbers an element beside them they are then about what a core's own cache holds. */
@@ -60,7 +60,7 @@ size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placeme
 static bool exceeds_caches(const struct eng_placement *p)
 {
     return p->params_part + p->sums_bytes + p->masters_bytes + p->moments_bytes >
-           coll_sum_cache_bytes();
+           base_sum_cache_bytes();
 }
 
 /** Whether every update of a section can add contributions up itself: kernels do, on what needs no
@@ -83,7 +83,7 @@ static bool adds_again(const zero_ctx *z)
     size_t bytes = 0;
     for (size_t s = 0; s < z->layout.section_count; s++)
         if (!z->layout.sections[s].frozen)
-            bytes += z->layout.sections[s].granules * ENG_GRANULE *
+            bytes += z->layout.sections[s].granules * BASE_GRANULE *
                      eng_dtype_size(z->placement.sections[s].comm_dtype);
     return z->config.stage == 0 && !z->config.grads_nvme && !z->publication.all_sums && world > 1 &&
            world <= AGAIN_RANKS && z->config.sum_group <= 1 && !z->config.verify_micro &&
@@ -101,7 +101,7 @@ static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
     for (size_t i = 0; i < z->update.section_segments[z->layout.section_count]; i++) {
         const struct eng_segment *segment = &z->update.segments[i];
         struct eng_piece *piece =
-            eng_tiles_piece(tiles, segment->section, segment->first / ENG_GRANULE);
+            eng_tiles_piece(tiles, segment->section, segment->first / BASE_GRANULE);
         if (piece->segments++ == 0)
             piece->first_segment = i;
         assert(piece->first_segment + piece->segments == i + 1);
@@ -157,12 +157,12 @@ zero_result eng_segments_make(zero_ctx *z)
     return ZERO_OK;
 }
 
-struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
-                                 size_t count, const float *gradient)
+struct base_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment,
+                                  size_t first, size_t count, const float *gradient)
 {
     const size_t s = segment->section;
     const zero_dtype dtype = z->layout.sections[s].dtype;
-    struct eng_update run = {
+    struct base_update run = {
         .count = count,
         .gradient = gradient,
         .work_dtype = dtype,
@@ -171,7 +171,7 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
     if (z->placement.sections[s].master)
         run.weight = eng_weights(z, s, first);
     if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32)
-        run.work = (uint16_t *)(void *)eng_home(z, s, first / ENG_GRANULE);
+        run.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
     const int moments = z->model.groups[segment->group].optimizer->moments;
     for (int k = 0; k < moments && z->config.moment_dtype == ZERO_F32; k++)
         run.moment[k] = eng_moments(z, k, s, first);
@@ -182,7 +182,7 @@ struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *se
 static void update_wide(zero_ctx *z, const struct eng_segment *segment)
 {
     bool alarm = false;
-    struct eng_update run =
+    struct base_update run =
         eng_update_run(z, segment, segment->first, segment->count, segment->gradient);
     const struct eng_group *group = &z->model.groups[segment->group];
     run.alarm = &alarm;
@@ -196,42 +196,42 @@ void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
 {
     if (z->model.groups[segment->group].frozen)
         return;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     if (is_wide(z, segment->section))
         update_wide(z, segment);
     else
         eng_update_rounded(z, segment);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 /** Updates a segment of a group that is not frozen with the sum of contributions. */
 static size_t add_and_update(zero_ctx *z, const struct eng_segment *segment,
-                             const struct eng_contributions *from, double *squares)
+                             const struct base_contributions *from, double *squares)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
     bool alarm = false;
-    struct eng_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_update run = eng_update_run(z, segment, segment->first, segment->count, NULL);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     run.alarm = &alarm;
     const size_t done = group->optimizer->update_sum(
         z->cpu.kernels, &z->update.scalars[segment->group], &run, from, squares);
     if (alarm)
         eng_outcome_look(z, segment->slice, segment->first, done);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
     return done;
 }
 
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
-                         const struct eng_contributions *from)
+                         const struct base_contributions *from)
 {
     if (z->model.groups[segment->group].frozen)
         return segment->count;
     double squares[SEGMENT_GRANULES];
     assert(segment->count <= SEGMENT_ELEMENTS);
     const size_t done = add_and_update(z, segment, from, squares);
-    for (size_t i = 0; i * ENG_GRANULE < segment->count && done == segment->count; i++)
+    for (size_t i = 0; i * BASE_GRANULE < segment->count && done == segment->count; i++)
         eng_add_square_sum(z, squares[i]);
     return done;
 }
@@ -251,7 +251,7 @@ static void update_again(zero_ctx *z, const struct eng_segment *segment)
 {
     const size_t s = segment->section;
     const void *sources[AGAIN_RANKS];
-    const struct eng_contributions from = {
+    const struct base_contributions from = {
         .dtype = z->placement.sections[s].comm_dtype,
         .sources = sources,
         .count = eng_contributors(z, z->io[s].round),

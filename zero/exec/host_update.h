@@ -16,7 +16,7 @@ void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
  * not finite, and returns how many elements those are. If all are finite it adds their squares to
  * the step's. For sections with io->sums. */
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
-                         const struct eng_contributions *from);
+                         const struct base_contributions *from);
 /**
  * Whether no rank keeps the sums of a section's reduction. Ranks look at them for norm and verdict,
  * and each adds all contributions up again while it updates. It is so at stage 0, where the model
@@ -26,8 +26,8 @@ size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
 bool eng_adds_again(const zero_ctx *z, size_t section);
 /** The optimizer's view of some elements of a segment, from element `first` of the section on, all
  * in memory; what is there with 16 bits only is left out. */
-struct eng_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment, size_t first,
-                                 size_t count, const float *gradient);
+struct base_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment,
+                                  size_t first, size_t count, const float *gradient);
 /** The key of the random numbers of a slice's elements in an update: of the weight (purpose 0), or
  * of moment `purpose` - 1. */
 uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,

@@ -48,12 +48,12 @@ static void add_f32(float *to, const float *from, size_t count)
 }
 
 /** bf16 or f16, each sum rounded to nearest even. */
-static void add_narrow(const struct eng_kernels *kernels, zero_dtype dtype, uint16_t *to,
+static void add_narrow(const struct base_kernels *kernels, zero_dtype dtype, uint16_t *to,
                        const uint16_t *from, size_t count)
 {
-    float sum[ENG_GRANULE], values[ENG_GRANULE];
-    for (size_t i = 0; i < count; i += ENG_GRANULE) {
-        const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+    float sum[BASE_GRANULE], values[BASE_GRANULE];
+    for (size_t i = 0; i < count; i += BASE_GRANULE) {
+        const size_t n = count - i < BASE_GRANULE ? count - i : BASE_GRANULE;
         eng_widen(kernels, dtype, to + i, n, sum);
         eng_widen(kernels, dtype, from + i, n, values);
         add_f32(sum, values, n);
@@ -61,7 +61,7 @@ static void add_narrow(const struct eng_kernels *kernels, zero_dtype dtype, uint
     }
 }
 
-void eng_local_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
+void eng_local_sum(const struct base_kernels *kernels, zero_dtype dtype, void *to, const void *from,
                    size_t count)
 {
     if (dtype == ZERO_F32)
@@ -81,11 +81,11 @@ zero_result eng_local_add(const zero_ctx *z, zero_unit unit, struct base_error *
     for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
          s++) {
         const size_t at = z->placement.sections[s].grad_offset;
-        const struct eng_device_addition addition = {
+        const struct base_device_addition addition = {
             .to = grads + z->gradients.slots[u->sum_slot].offset + at,
             .from = grads + z->gradients.slots[u->grad_slot].offset + at,
             .dtype = z->layout.sections[s].grad_dtype,
-            .count = z->layout.sections[s].granules * ENG_GRANULE,
+            .count = z->layout.sections[s].granules * BASE_GRANULE,
         };
         if (z->io[s].trains)
             r = z->exec->add(z, &addition, error);

@@ -7,7 +7,7 @@
 #include "zero/core/context.h"
 
 /** Adds `count` elements in their own type. */
-void eng_local_sum(const struct eng_kernels *kernels, zero_dtype dtype, void *to, const void *from,
+void eng_local_sum(const struct base_kernels *kernels, zero_dtype dtype, void *to, const void *from,
                    size_t count);
 
 /** Whether a rank adds up micro-batches of its own, by as many as are planned for. */

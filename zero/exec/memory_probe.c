@@ -60,12 +60,12 @@ zero_result eng_probe_memory(struct base_pool *pool, double *rate, struct base_e
 
 /* ------------------------------------------------------------------ an update */
 
-enum { ELEMENTS = 4 * ENG_GRANULE, UPDATES = 1000, TRIALS = 3 };
+enum { ELEMENTS = 4 * BASE_GRANULE, UPDATES = 1000, TRIALS = 3 };
 
 /** What a thread updates, again and again. */
 struct block {
-    float gradient[ELEMENTS], weight[ELEMENTS], moment[ENG_MAX_MOMENTS][ELEMENTS];
-    uint16_t work[ELEMENTS], stored[ENG_MAX_MOMENTS][ELEMENTS];
+    float gradient[ELEMENTS], weight[ELEMENTS], moment[BASE_MAX_MOMENTS][ELEMENTS];
+    uint16_t work[ELEMENTS], stored[BASE_MAX_MOMENTS][ELEMENTS];
 };
 
 struct updating {
@@ -97,11 +97,11 @@ static const struct eng_param *largest_that_trains(const struct eng_model *model
 /** As update.c and stochastic.c do it. */
 static void update_block(const struct updating *of, struct block *block)
 {
-    const struct eng_kernels *kernels = of->z->cpu.kernels;
-    struct eng_update run = {.count = ELEMENTS,
-                             .gradient = block->gradient,
-                             .moment = {block->moment[0], block->moment[1]},
-                             .weight = block->weight};
+    const struct base_kernels *kernels = of->z->cpu.kernels;
+    struct base_update run = {.count = ELEMENTS,
+                              .gradient = block->gradient,
+                              .moment = {block->moment[0], block->moment[1]},
+                              .weight = block->weight};
     if (of->dtype != ZERO_F32 && of->wide_weight) {
         run.work = block->work;
         run.work_dtype = of->dtype;
@@ -120,25 +120,25 @@ static void update_block(const struct updating *of, struct block *block)
 static void update_task(void *user, size_t index, int thread)
 {
     const struct updating *of = user;
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     (void)thread;
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     for (int i = 0; i < UPDATES; i++)
         update_block(of, &of->blocks[index]);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 /** Gradients that make no moment a denormal. */
 static void fill(struct updating *of, int threads)
 {
     const zero_hyper hyper = {1e-4, 0.9, 0.999, 1e-8, 0.01};
-    struct eng_fp_state saved;
+    struct base_fp_state saved;
     for (int t = 0; t < threads; t++)
         for (size_t i = 0; i < ELEMENTS; i++)
             of->blocks[t].gradient[i] = 1e-3F;
-    eng_fp_enter(&saved);
+    base_fp_enter(&saved);
     of->group->optimizer->prepare(&of->group->choice, &hyper, 1, 1, &of->scalars);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 /** Bytes of state of an element, read and written. */

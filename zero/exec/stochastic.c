@@ -16,8 +16,8 @@ enum { FOR_WEIGHT = 0, FOR_MOMENT = 1 };
 
 /** Full precision, for as long as the optimizer works on it. */
 struct tile {
-    float weight[ENG_GRANULE];
-    float moment[ENG_MAX_MOMENTS][ENG_GRANULE];
+    float weight[BASE_GRANULE];
+    float moment[BASE_MAX_MOMENTS][BASE_GRANULE];
 };
 
 uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
@@ -34,11 +34,11 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
     const zero_dtype dtype = z->layout.sections[segment->section].dtype;
     const bool master = z->placement.sections[segment->section].master;
     const bool wide_moments = z->config.moment_dtype == ZERO_F32;
-    const uint64_t element = first - segment->slice->granule * ENG_GRANULE;
-    assert(count <= ENG_GRANULE && element % ENG_GRANULE == 0);
+    const uint64_t element = first - segment->slice->granule * BASE_GRANULE;
+    assert(count <= BASE_GRANULE && element % BASE_GRANULE == 0);
     bool alarm = false;
     struct tile tile;
-    struct eng_update run =
+    struct base_update run =
         eng_update_run(z, segment, first, count, segment->gradient + (first - segment->first));
     size_t size;
     run.alarm = &alarm;
@@ -68,8 +68,8 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
 
 void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment)
 {
-    for (size_t i = 0; i < segment->count; i += ENG_GRANULE) {
+    for (size_t i = 0; i < segment->count; i += BASE_GRANULE) {
         const size_t left = segment->count - i;
-        update_tile(z, segment, segment->first + i, left < ENG_GRANULE ? left : ENG_GRANULE);
+        update_tile(z, segment, segment->first + i, left < BASE_GRANULE ? left : BASE_GRANULE);
     }
 }

@@ -56,13 +56,13 @@ struct looked {
 static void note(struct looked *at, uint32_t field, const float *values, const float *shown)
 {
     const size_t i = first_wrong(values, at->count);
-    assert(at->count <= ENG_GRANULE);
+    assert(at->count <= BASE_GRANULE);
     if (i == at->count)
         return;
     const struct eng_wrong wrong = {
         .param = (uint64_t)at->slice->param,
         .slice = (uint64_t)at->slice->index,
-        .element = at->first + i - at->slice->granule * ENG_GRANULE,
+        .element = at->first + i - at->slice->granule * BASE_GRANULE,
         .field = field,
         .value = shown[i],
     };
@@ -76,8 +76,8 @@ static void look_at_weights(struct looked *at)
     const size_t s = at->slice->section;
     const zero_dtype dtype = z->layout.sections[s].dtype;
     const bool wide = z->placement.sections[s].master;
-    float values[ENG_GRANULE], shown[ENG_GRANULE];
-    uint16_t halves[ENG_GRANULE];
+    float values[BASE_GRANULE], shown[BASE_GRANULE];
+    uint16_t halves[BASE_GRANULE];
     size_t size;
     const void *weights = eng_best_weights(z, s, at->first, &size);
     eng_widen(z->cpu.kernels, wide ? ZERO_F32 : dtype, weights, at->count, values);
@@ -94,7 +94,7 @@ static void look_at_moments(struct looked *at)
     const zero_ctx *z = at->z;
     const zero_group group = z->model.params[at->slice->param].group;
     const int moments = z->model.groups[group].optimizer->moments;
-    float values[ENG_GRANULE];
+    float values[BASE_GRANULE];
     for (int k = 0; k < moments; k++) {
         eng_widen(z->cpu.kernels, z->config.moment_dtype,
                   eng_moments(z, k, at->slice->section, at->first), at->count, values);
@@ -105,9 +105,9 @@ static void look_at_moments(struct looked *at)
 void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, size_t count)
 {
     struct looked at = {.z = z, .slice = slice, .found = {.param = UINT64_MAX}};
-    for (size_t i = 0; i < count; i += ENG_GRANULE) {
+    for (size_t i = 0; i < count; i += BASE_GRANULE) {
         at.first = first + i;
-        at.count = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+        at.count = count - i < BASE_GRANULE ? count - i : BASE_GRANULE;
         look_at_weights(&at);
         look_at_moments(&at);
     }

@@ -19,17 +19,17 @@
 
 /** Adds the squares of `count` sums, granule by granule; with `finite_only` as far as all sums of a
  * granule are finite. Returns how many elements it took. */
-static size_t add_squares(zero_ctx *z, size_t count, const struct eng_contributions *all,
+static size_t add_squares(zero_ctx *z, size_t count, const struct base_contributions *all,
                           bool finite_only)
 {
     enum { AT_ONCE = 64 };
     double squares[AT_ONCE];
-    struct eng_contributions from = *all;
+    struct base_contributions from = *all;
     for (size_t done = 0; done < count;) {
         const size_t left = count - done;
-        const size_t n = left < AT_ONCE * ENG_GRANULE ? left : AT_ONCE * ENG_GRANULE;
+        const size_t n = left < AT_ONCE * BASE_GRANULE ? left : AT_ONCE * BASE_GRANULE;
         z->cpu.kernels->sum_squares(n, &from, squares);
-        for (size_t i = 0; i * ENG_GRANULE < n; i++, done += ENG_GRANULE) {
+        for (size_t i = 0; i * BASE_GRANULE < n; i++, done += BASE_GRANULE) {
             if (finite_only && !isfinite(squares[i]))
                 return done;
             eng_add_square_sum(z, squares[i]);
@@ -46,7 +46,7 @@ static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 {
     struct eng_section_io *io = user;
     (void)first;
-    add_squares(io->z, count, &(struct eng_contributions){.sources = &tile, .count = 1}, false);
+    add_squares(io->z, count, &(struct base_contributions){.sources = &tile, .count = 1}, false);
 }
 
 /** Squares of sums that are not kept. Adding up the rest finds which rank has sent what is not
@@ -56,7 +56,7 @@ static size_t square_tile(void *user, size_t first, size_t count,
 {
     struct eng_section_io *io = user;
     (void)first;
-    const struct eng_contributions contributions = {
+    const struct base_contributions contributions = {
         .before = from->before,
         .dtype = from->dtype,
         .sources = from->sources,
@@ -90,7 +90,7 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
 /** Element of the section at which this rank's run begins. */
 static size_t run_begin(const struct eng_section_io *io)
 {
-    return io->z->placement.sections[io->section].own_first * ENG_GRANULE;
+    return io->z->placement.sections[io->section].own_first * BASE_GRANULE;
 }
 
 /** Updates the elements first .. first+count-1 of this rank's run of a section. */
@@ -117,7 +117,7 @@ static size_t add_and_update(void *user, size_t first, size_t count,
         return 0;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         const size_t offset = part.first - begin;
-        const struct eng_contributions contributions = {
+        const struct base_contributions contributions = {
             .before = from->before ? (const float *)from->before + offset : NULL,
             .dtype = from->dtype,
             .sources = from->sources,

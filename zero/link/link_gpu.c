@@ -71,7 +71,7 @@ static size_t list_sections(const zero_ctx *z, zero_unit unit, const unsigned ch
     for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
         const size_t size = eng_dtype_size(place->comm_dtype);
-        const size_t own = place->own_granules * ENG_GRANULE * size;
+        const size_t own = place->own_granules * BASE_GRANULE * size;
         if (!z->io[s].trains)
             continue;
         for (size_t r = 0; r < world; r++) {
@@ -180,7 +180,7 @@ static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *g
             continue;
         r = device_sum(z, s, gradient, received, error);
         if (received)
-            received += (size_t)z->config.world * place->own_granules * ENG_GRANULE *
+            received += (size_t)z->config.world * place->own_granules * BASE_GRANULE *
                         eng_dtype_size(place->comm_dtype);
     }
     assert(received <= (unsigned char *)device_piece(z->device, DEVICE_RECEIVED + 1));
@@ -241,7 +241,7 @@ static zero_result gpu_exchange_stats(zero_ctx *z, struct base_error *error)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
-    const size_t bytes = sizeof(struct eng_device_ballot);
+    const size_t bytes = sizeof(struct base_device_ballot);
     const struct coll_label label = {.what = "step", .number = (uint32_t)z->step + 1};
     zero_result r = told(z, gcomm_after(state->peers, d->own), error);
     if (!r)

@@ -32,7 +32,7 @@ const char *eng_dtype_name(zero_dtype dtype)
     }
 }
 
-void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
+void eng_widen(const struct base_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
                float *to)
 {
     assert(eng_dtype_size(dtype) > 0);
@@ -44,7 +44,7 @@ void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *
         memcpy(to, from, count * sizeof *to);
 }
 
-void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
+void eng_narrow(const struct base_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to)
 {
     assert(eng_dtype_size(dtype) > 0);
@@ -77,7 +77,7 @@ float eng_largest(zero_dtype dtype)
                                 : base_f32_from_bits(0x7f7fffff);
 }
 
-void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
+void eng_round(const struct base_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
                size_t count, const float *from, void *to)
 {
     assert(dtype == ZERO_BF16 || dtype == ZERO_F16);
@@ -87,7 +87,7 @@ void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key
         kernels->round_f16(key, first, count, from, to);
 }
 
-void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const void *from,
+void eng_convert(const struct base_kernels *kernels, zero_dtype from_dtype, const void *from,
                  zero_dtype to_dtype, void *to, size_t count)
 {
     if (from_dtype == ZERO_F32) {
@@ -98,11 +98,11 @@ void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const
         eng_widen(kernels, from_dtype, from, count, to);
         return;
     }
-    float wide[ENG_GRANULE];
+    float wide[BASE_GRANULE];
     const uint16_t *halves = from;
     uint16_t *out = to;
-    for (size_t i = 0; i < count; i += ENG_GRANULE) {
-        const size_t n = count - i < ENG_GRANULE ? count - i : ENG_GRANULE;
+    for (size_t i = 0; i < count; i += BASE_GRANULE) {
+        const size_t n = count - i < BASE_GRANULE ? count - i : BASE_GRANULE;
         eng_widen(kernels, from_dtype, halves + i, n, wide);
         eng_narrow(kernels, to_dtype, wide, n, out + i);
     }

@@ -20,11 +20,11 @@ const char *eng_dtype_name(zero_dtype dtype);
 
 /** Any of the types to fp32, exact; NaN canonical where it was narrow. `from` and `to` don't
  * overlap, here and below. */
-void eng_widen(const struct eng_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
+void eng_widen(const struct base_kernels *kernels, zero_dtype dtype, const void *from, size_t count,
                float *to);
 
 /** fp32 to any of the types, to nearest even. */
-void eng_narrow(const struct eng_kernels *kernels, zero_dtype dtype, const float *from,
+void eng_narrow(const struct base_kernels *kernels, zero_dtype dtype, const float *from,
                 size_t count, void *to);
 
 /** The first of `count` values that is finite and becomes an infinity in this type, to nearest
@@ -35,11 +35,11 @@ size_t eng_first_beyond(zero_dtype dtype, const float *values, size_t count);
 float eng_largest(zero_dtype dtype);
 
 /** fp32 to bf16 or f16, stochastic: round_bf16() and round_f16() of the kernels. */
-void eng_round(const struct eng_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
+void eng_round(const struct base_kernels *kernels, zero_dtype dtype, uint64_t key, uint64_t first,
                size_t count, const float *from, void *to);
 
 /** Any of the types to any other, rounded once, to nearest even. */
-void eng_convert(const struct eng_kernels *kernels, zero_dtype from_dtype, const void *from,
+void eng_convert(const struct base_kernels *kernels, zero_dtype from_dtype, const void *from,
                  zero_dtype to_dtype, void *to, size_t count);
 
 #endif

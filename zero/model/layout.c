@@ -13,7 +13,7 @@ struct kind {
     int moments;
 };
 
-#define MOMENTS (ENG_MAX_MOMENTS + 1)
+#define MOMENTS (BASE_MAX_MOMENTS + 1)
 #define KINDS (4 * ENG_DTYPES * ENG_DTYPES * MOMENTS)
 
 /** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
@@ -105,7 +105,7 @@ static void place_slice(struct eng_layout *layout, const struct eng_model *model
         .numel = param->slice_numel,
         .section = layout->section_count,
         .granule = section->granules,
-        .granules = (param->slice_numel + ENG_GRANULE - 1) / ENG_GRANULE,
+        .granules = (param->slice_numel + BASE_GRANULE - 1) / BASE_GRANULE,
     };
     layout->slice_of[layout->param_first[p] + (size_t)index] = at;
     section->granules += layout->slices[at].granules;
@@ -202,8 +202,8 @@ static void cut_section(struct eng_layout *layout, size_t s)
         size_t from = r * run, to = from + run;
         from = from < section->first ? section->first : from > end ? end : from;
         to = to < section->first ? section->first : to > end ? end : to;
-        const size_t offset = (from - section->first) * ENG_GRANULE;
-        const size_t count = (to - from) * ENG_GRANULE;
+        const size_t offset = (from - section->first) * BASE_GRANULE;
+        const size_t count = (to - from) * BASE_GRANULE;
         section->elements[r] = (struct coll_span){.offset = offset, .count = count};
         section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
         if (s > 0)
@@ -235,7 +235,7 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
         r = zero_fail(error, ZERO_E_INVALID,
                       "the model has %zu granules of %d elements, fewer than its %d ranks: run it "
                       "on at most %zu",
-                      layout->granules, ENG_GRANULE, world, layout->granules);
+                      layout->granules, BASE_GRANULE, world, layout->granules);
 out:
     base_free(members.first);
     base_free(members.params);
@@ -296,7 +296,7 @@ const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, siz
 {
     assert(section < layout->section_count);
     const struct eng_unit_layout *unit = &layout->units[layout->sections[section].unit];
-    const size_t granule = element / ENG_GRANULE;
+    const size_t granule = element / BASE_GRANULE;
     for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
         const struct eng_slice *slice = &layout->slices[i];
         if (slice->section == section && granule >= slice->granule &&
@@ -311,14 +311,14 @@ void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, s
 {
     assert(section < layout->section_count && rank >= 0 && rank < layout->world);
     const struct coll_span *span = &layout->sections[section].elements[rank];
-    *first = span->offset / ENG_GRANULE;
-    *granules = span->count / ENG_GRANULE;
+    *first = span->offset / BASE_GRANULE;
+    *granules = span->count / BASE_GRANULE;
 }
 
 int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element, size_t *count)
 {
     assert(section < layout->section_count);
-    assert(element < layout->sections[section].granules * ENG_GRANULE);
+    assert(element < layout->sections[section].granules * BASE_GRANULE);
     const struct coll_span *spans = layout->sections[section].elements;
     int r = 0;
     while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)

@@ -27,7 +27,7 @@ static enum eng_residence residence(const struct eng_section *section,
 static size_t granule_bytes(zero_dtype dtype)
 {
     assert(eng_dtype_size(dtype) > 0);
-    return ENG_GRANULE * eng_dtype_size(dtype);
+    return BASE_GRANULE * eng_dtype_size(dtype);
 }
 
 /** Places one section behind the ones before it; the totals so far are in *placement. */

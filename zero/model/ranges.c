@@ -9,8 +9,8 @@ static size_t least(size_t a, size_t b)
 
 struct eng_range eng_range_in(const struct eng_slice *slice, size_t granule, size_t granules)
 {
-    const size_t begin = slice->granule * ENG_GRANULE, end = begin + slice->numel;
-    const size_t in = granule * ENG_GRANULE, in_end = in + granules * ENG_GRANULE;
+    const size_t begin = slice->granule * BASE_GRANULE, end = begin + slice->numel;
+    const size_t in = granule * BASE_GRANULE, in_end = in + granules * BASE_GRANULE;
     const size_t first = begin > in ? begin : in, last = least(end, in_end);
     return (struct eng_range){
         .slice = slice,
@@ -31,7 +31,7 @@ struct eng_range eng_range_next(const struct eng_range_cut *cut, struct eng_rang
 {
     struct eng_range next = *left;
     assert(left->count > 0);
-    assert(cut->most > 0 && cut->most % ENG_GRANULE == 0);
+    assert(cut->most > 0 && cut->most % BASE_GRANULE == 0);
     const size_t section = next.slice->section;
     next.count = least(next.count, cut->most);
     eng_layout_owner(cut->layout, section, next.first, &next.count);

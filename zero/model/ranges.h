@@ -19,7 +19,7 @@ struct eng_range {
 /** Element of the slice at which a range begins. */
 static inline size_t eng_range_first(const struct eng_range *range)
 {
-    return range->first - range->slice->granule * ENG_GRANULE;
+    return range->first - range->slice->granule * BASE_GRANULE;
 }
 
 /** What granules `granule` .. granule + granules - 1 of its section have of a slice. */
@@ -49,7 +49,7 @@ static inline struct eng_range eng_state_range(const struct eng_placement *place
 struct eng_range_cut {
     const struct eng_layout *layout;
     const struct eng_tiles *tiles; /**< no range lies in two of them; NULL: there are none */
-    size_t most;                   /**< elements of a range, a multiple of ENG_GRANULE */
+    size_t most;                   /**< elements of a range, a multiple of BASE_GRANULE */
 };
 
 /** Cuts the first range off what is left of a slice: *left begins behind it then. */

@@ -61,9 +61,9 @@ static zero_result check_optimizer(const struct eng_model *model, const zero_opt
     if (find_optimizer(model, desc->name))
         return zero_fail(error, ZERO_E_INVALID, "optimizer %s: there is one of that name",
                          desc->name);
-    if (desc->moments < 0 || desc->moments > ENG_MAX_MOMENTS)
+    if (desc->moments < 0 || desc->moments > BASE_MAX_MOMENTS)
         return zero_fail(error, ZERO_E_INVALID, "optimizer %s: %d moments, not 0 .. %d", desc->name,
-                         desc->moments, ENG_MAX_MOMENTS);
+                         desc->moments, BASE_MAX_MOMENTS);
     if (!desc->prepare || !desc->update)
         return zero_fail(error, ZERO_E_INVALID, "optimizer %s has no %s", desc->name,
                          desc->prepare ? "update" : "prepare");

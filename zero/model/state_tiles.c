@@ -52,7 +52,7 @@ static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
         .never_negative = section->never_negative,
     };
     const size_t granule =
-        ENG_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
+        BASE_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
     assert(granule > 0 && cutter->count > 0);
     for (size_t left = place->state_granules; left > 0; left -= piece.granules) {
         if (cutter->used + granule > cutter->tile_bytes && cutter->used > 0)
@@ -147,15 +147,15 @@ struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section,
 
 size_t eng_tiles_left(const struct eng_tiles *tiles, size_t section, size_t element)
 {
-    const struct eng_piece *piece = eng_tiles_piece(tiles, section, element / ENG_GRANULE);
-    return (piece->first + piece->granules) * ENG_GRANULE - element;
+    const struct eng_piece *piece = eng_tiles_piece(tiles, section, element / BASE_GRANULE);
+    return (piece->first + piece->granules) * BASE_GRANULE - element;
 }
 
 size_t eng_piece_offset(const struct eng_piece *piece, int field, size_t element)
 {
-    const size_t all = piece->granules * ENG_GRANULE;
-    const size_t at = element - piece->first * ENG_GRANULE;
-    assert(element >= piece->first * ENG_GRANULE && at < all);
+    const size_t all = piece->granules * BASE_GRANULE;
+    const size_t at = element - piece->first * BASE_GRANULE;
+    assert(element >= piece->first * BASE_GRANULE && at < all);
     assert(field >= 0 && field <= piece->moments);
     if (field == 0)
         return piece->offset + at * piece->weight_size;

@@ -35,7 +35,7 @@ void eng_adam_prepare(const struct eng_choice *choice, const zero_hyper *hyper, 
     assert(updates > 0);
     const double power1 = eng_power(eng_rounded(hyper->beta1), updates);
     const double power2 = eng_power(eng_rounded(hyper->beta2), updates);
-    eng_rule_prepare(ENG_RULE_ADAM, choice, hyper, gradient_scale, scalars);
+    eng_rule_prepare(BASE_RULE_ADAM, choice, hyper, gradient_scale, scalars);
     scalars->built_in.step_size = (float)(hyper->lr / (1.0 - power1));
     scalars->built_in.inverse_sqrt_correction = (float)(1.0 / sqrt(1.0 - power2));
 }

@@ -52,13 +52,13 @@ zero_result eng_check_eps(const char *name, double eps, struct base_error *error
     return check_not_negative(name, "eps", eps, error);
 }
 
-void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
+void eng_rule_prepare(enum base_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
                       double gradient_scale, union eng_scalars *scalars)
 {
-    assert(rule < ENG_RULES);
+    assert(rule < BASE_RULES);
     const double beta1 = eng_rounded(hyper->beta1), beta2 = eng_rounded(hyper->beta2);
     const bool l2 = choice->decay == ZERO_DECAY_L2;
-    scalars->built_in = (struct eng_rule_scalars){
+    scalars->built_in = (struct base_rule_scalars){
         .rule = rule,
         .gradient_scale = (float)gradient_scale,
         .beta1 = (float)beta1,
@@ -80,18 +80,18 @@ double eng_gradient_most(const zero_hyper *hyper)
     return FLT_MAX;
 }
 
-void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,
-                     const union eng_scalars *scalars, const struct eng_update *run)
+void eng_rule_update(const struct eng_choice *choice, const struct base_kernels *kernels,
+                     const union eng_scalars *scalars, const struct base_update *run)
 {
     (void)choice;
     kernels->update[scalars->built_in.rule](&scalars->built_in, run);
 }
 
-size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_scalars *scalars,
-                           const struct eng_update *run, const struct eng_contributions *from,
+size_t eng_rule_update_sum(const struct base_kernels *kernels, const union eng_scalars *scalars,
+                           const struct base_update *run, const struct base_contributions *from,
                            double *squares)
 {
-    const enum eng_rule rule = scalars->built_in.rule;
+    const enum base_rule rule = scalars->built_in.rule;
     return kernels->update_sum[rule](&scalars->built_in, run, from, squares);
 }
 

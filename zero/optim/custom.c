@@ -27,29 +27,29 @@ static bool is_large(const float *x, size_t count)
 {
     bool large = false;
     for (size_t i = 0; x && i < count; i++)
-        large = large || !(fabsf(x[i]) <= ENG_ALARM);
+        large = large || !(fabsf(x[i]) <= BASE_ALARM);
     return large;
 }
 
 /** Raises the alarm: where a working copy is f16 each time, for its numbers are few. */
-static void look(const struct eng_update *run)
+static void look(const struct base_update *run)
 {
     bool large = run->work_dtype == ZERO_F16 || is_large(run->weight, run->count);
-    for (int k = 0; k < ENG_MAX_MOMENTS; k++)
+    for (int k = 0; k < BASE_MAX_MOMENTS; k++)
         large = large || is_large(run->moment[k], run->count);
     if (run->alarm && large)
         *run->alarm = true;
 }
 
 /** A granule at a time, so that its weights are in cache when the working copy is made. */
-static void update(const struct eng_choice *choice, const struct eng_kernels *kernels,
-                   const union eng_scalars *scalars, const struct eng_update *run)
+static void update(const struct eng_choice *choice, const struct base_kernels *kernels,
+                   const union eng_scalars *scalars, const struct base_update *run)
 {
     const zero_optimizer_desc *own = choice->own;
-    struct eng_fp_state its;
-    assert(own->moments <= ENG_MAX_MOMENTS);
-    for (size_t i = 0; i < run->count; i += ENG_GRANULE) {
-        const size_t left = run->count - i, count = left < ENG_GRANULE ? left : ENG_GRANULE;
+    struct base_fp_state its;
+    assert(own->moments <= BASE_MAX_MOMENTS);
+    for (size_t i = 0; i < run->count; i += BASE_GRANULE) {
+        const size_t left = run->count - i, count = left < BASE_GRANULE ? left : BASE_GRANULE;
         zero_optimizer_run part = {
             .struct_size = sizeof part,
             .count = count,
@@ -59,7 +59,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
         for (int k = 0; k < own->moments; k++)
             part.moment[k] = run->moment[k] + i;
         own->update(own->user, scalars->own, &part);
-        eng_fp_enter(&its); // whatever it has set
+        base_fp_enter(&its); // whatever it has set
         if (run->work && run->work_dtype == ZERO_F16)
             kernels->to_f16(count, run->weight + i, run->work + i);
         else if (run->work)
@@ -70,7 +70,7 @@ static void update(const struct eng_choice *choice, const struct eng_kernels *ke
 
 struct eng_optimizer eng_optimizer_own(const zero_optimizer_desc *desc)
 {
-    assert(desc->moments >= 0 && desc->moments <= ENG_MAX_MOMENTS);
+    assert(desc->moments >= 0 && desc->moments <= BASE_MAX_MOMENTS);
     return (struct eng_optimizer){
         .size = sizeof(struct eng_optimizer),
         .name = desc->name,

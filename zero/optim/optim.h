@@ -13,7 +13,7 @@
 
 /** Room for the scalars of any optimizer, so that a step allocates nothing. */
 union eng_scalars {
-    struct eng_rule_scalars built_in;
+    struct base_rule_scalars built_in;
     _Alignas(16) unsigned char own[ZERO_OPTIMIZER_SCALARS];
 };
 
@@ -48,17 +48,18 @@ struct eng_optimizer {
     double (*gradient_most)(const zero_hyper *hyper);
 
     /** Scalars of a step: `updates` counts this one (from 1); gradient_scale = scale * clip. hyper
-     * has been checked. Like update(), expects the floating-point environment of eng_fp_enter(). */
+     * has been checked. Like update(), expects the floating-point environment of base_fp_enter().
+     */
     void (*prepare)(const struct eng_choice *choice, const zero_hyper *hyper, uint64_t updates,
                     double gradient_scale, union eng_scalars *scalars);
 
     /** Updates a run of elements with the kernels given. */
-    void (*update)(const struct eng_choice *choice, const struct eng_kernels *kernels,
-                   const union eng_scalars *scalars, const struct eng_update *run);
+    void (*update)(const struct eng_choice *choice, const struct base_kernels *kernels,
+                   const union eng_scalars *scalars, const struct base_update *run);
 
     /** The kernels' update_sum; NULL if the optimizer wants its gradient summed. */
-    size_t (*update_sum)(const struct eng_kernels *kernels, const union eng_scalars *scalars,
-                         const struct eng_update *run, const struct eng_contributions *from,
+    size_t (*update_sum)(const struct base_kernels *kernels, const union eng_scalars *scalars,
+                         const struct base_update *run, const struct base_contributions *from,
                          double *squares);
 };
 
@@ -91,18 +92,18 @@ zero_result eng_check_eps(const char *name, double eps, struct base_error *error
 
 /** prepare(), but for what does not follow from the fields of `hyper` one by one: step_size is lr,
  * inverse_sqrt_correction 1. */
-void eng_rule_prepare(enum eng_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
+void eng_rule_prepare(enum base_rule rule, const struct eng_choice *choice, const zero_hyper *hyper,
                       double gradient_scale, union eng_scalars *scalars);
 /** gradient_most() of those that do not square it: what fp32 holds. */
 double eng_gradient_most(const zero_hyper *hyper);
 
 /** update() of every optimizer that has a rule. */
-void eng_rule_update(const struct eng_choice *choice, const struct eng_kernels *kernels,
-                     const union eng_scalars *scalars, const struct eng_update *run);
+void eng_rule_update(const struct eng_choice *choice, const struct base_kernels *kernels,
+                     const union eng_scalars *scalars, const struct base_update *run);
 
 /** update_sum() of every optimizer that has a rule. */
-size_t eng_rule_update_sum(const struct eng_kernels *kernels, const union eng_scalars *scalars,
-                           const struct eng_update *run, const struct eng_contributions *from,
+size_t eng_rule_update_sum(const struct base_kernels *kernels, const union eng_scalars *scalars,
+                           const struct base_update *run, const struct base_contributions *from,
                            double *squares);
 
 /** check(), gradient_most() and prepare() of Adam, whose two files differ in name and default

@@ -18,7 +18,7 @@ static void prepare(const struct eng_choice *choice, const zero_hyper *hyper, ui
                     double gradient_scale, union eng_scalars *scalars)
 {
     (void)updates;
-    eng_rule_prepare(ENG_RULE_SGD, choice, hyper, gradient_scale, scalars);
+    eng_rule_prepare(BASE_RULE_SGD, choice, hyper, gradient_scale, scalars);
 }
 
 const struct eng_optimizer eng_optimizer_sgd = {

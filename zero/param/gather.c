@@ -92,7 +92,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     assert(z->gathers.held_units <= (int)z->layout.unit_count);
     r = eng_trace_gathered(z, unit);
     if (!r)
-        r = eng_prefetch(z);
+        r = base_prefetch(z);
     if (timed)
         eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;

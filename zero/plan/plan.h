@@ -11,7 +11,7 @@
 #include "zero/model/layout.h"
 #include "zero/model/placement.h"
 
-struct eng_kernels;
+struct base_kernels;
 
 /** What memory is for, in the order of the plan's rows. */
 enum eng_purpose {
@@ -181,7 +181,7 @@ struct eng_updater {
 /** Everything the plan tells of. */
 struct eng_plan_facts {
     const struct eng_config *config;
-    const struct eng_kernels *kernels; /**< the table in use */
+    const struct base_kernels *kernels; /**< the table in use */
     const struct eng_model *model;
     const struct eng_layout *layout;
     const struct eng_placement *placement;

@@ -47,7 +47,7 @@ static json_t *describe_model(const struct eng_plan_facts *facts)
         "{s:I, s:I, s:I, s:I, s:I, s:i}", "elements", (json_int_t)eng_model_elements(facts->model),
         "tensors", (json_int_t)facts->model->param_count, "units",
         (json_int_t)facts->layout->unit_count, "groups", (json_int_t)facts->model->group_count,
-        "granules", (json_int_t)facts->layout->granules, "granule_elements", ENG_GRANULE);
+        "granules", (json_int_t)facts->layout->granules, "granule_elements", BASE_GRANULE);
 }
 
 /** null: there is none, or it is empty. */

@@ -11,7 +11,7 @@
 void eng_digest_add(const zero_ctx *z, const struct eng_slice *slice, int field, uint64_t first,
                     size_t count, const void *elements, struct base_hash128 *sum)
 {
-    assert(first % ENG_GRANULE == 0 && first + count <= slice->numel);
+    assert(first % BASE_GRANULE == 0 && first + count <= slice->numel);
     const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
     ckpt_digest_add(sum, &place, first, count, elements);
 }

@@ -26,13 +26,13 @@ static zero_result check_range(zero_ctx *z, const struct eng_load *job,
     const struct ckpt_table_tensor *saved = &eng_load_manifest(job)->tensors[tensor];
     const zero_dtype stored = type_of(saved->field[field]);
     const zero_dtype narrow = eng_match_narrows(z, saved, slice->param, field);
-    float values[ENG_GRANULE];
+    float values[BASE_GRANULE];
     zero_result r = ZERO_OK;
     if (narrow == ZERO_F32)
         return ZERO_OK;
     assert(job->block && count <= CKPT_BLOCK_ELEMENTS);
     for (uint64_t at = 0, n; !r && at < count; at += n) {
-        n = count - at < ENG_GRANULE ? count - at : ENG_GRANULE;
+        n = count - at < BASE_GRANULE ? count - at : BASE_GRANULE;
         eng_widen(z->cpu.kernels, stored, job->block + at * eng_dtype_size(stored), (size_t)n,
                   values);
         r = eng_values_fit(z, narrow, slice, first + at, n, values,
@@ -75,11 +75,11 @@ static zero_result read_converted(zero_ctx *z, struct eng_load *job, size_t tens
 {
     const zero_dtype stored = type_of(eng_load_manifest(job)->tensors[tensor].field[field]);
     const zero_dtype mine = eng_state_dtype(z, slice->param, field);
-    float values[ENG_GRANULE];
+    float values[BASE_GRANULE];
     assert(job->match.converted && job->block);
     zero_result r = ZERO_OK;
     for (uint64_t at = first, n; !r && at < first + count; at += n) {
-        n = first + count - at < ENG_GRANULE ? first + count - at : ENG_GRANULE;
+        n = first + count - at < BASE_GRANULE ? first + count - at : BASE_GRANULE;
         r = ckpt_loader_read(job->loader, tensor, (uint32_t)slice->index, field, at, n, job->block,
                              error);
         if (r)
@@ -113,7 +113,7 @@ static zero_result read_part(zero_ctx *z, void *user, const struct eng_part *par
     for (int f = 0; !r && f < eng_state_fields(z, slice->param); f++)
         r = read_field(z, job, slice, f, part->first, part->count, error);
     if (!r)
-        eng_values_refresh(z, slice->section, slice->granule * ENG_GRANULE + part->first,
+        eng_values_refresh(z, slice->section, slice->granule * BASE_GRANULE + part->first,
                            part->count);
     return r;
 }

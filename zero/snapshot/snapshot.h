@@ -35,7 +35,7 @@
 struct eng_moment {
     uint64_t step, updates, skips;
     int32_t micro_batches;
-    struct eng_scale scale;
+    struct base_scale scale;
     zero_hyper *hyper;         /**< one a group, */
     bool *frozen;              /**< and whether it is */
     struct base_hash128 blobs; /**< of the global ones; zero without */

@@ -262,5 +262,5 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
         return observed;
     return z->exec->grads(z) + z->gradients.slots[unit->grad_slot].offset +
            z->placement.sections[slice->section].grad_offset +
-           slice->granule * ENG_GRANULE * eng_dtype_size(section->grad_dtype);
+           slice->granule * BASE_GRANULE * eng_dtype_size(section->grad_dtype);
 }

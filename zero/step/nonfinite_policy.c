@@ -37,7 +37,7 @@ static zero_result check_effect(const struct eng_config *config, struct base_err
 }
 
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
-                               struct eng_scale *scale, struct base_error *error)
+                               struct base_scale *scale, struct base_error *error)
 {
     const bool f16 = has_f16(config, model);
     if (config->loss_scale == ENG_LOSS_SCALE_AUTO)
@@ -55,7 +55,7 @@ zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model
         return zero_fail(error, ZERO_E_INVALID,
                          "loss_scale_init=%" PRId64 " is below loss_scale_min=%" PRId64,
                          config->loss_scale_init, config->loss_scale_min);
-    *scale = (struct eng_scale){
+    *scale = (struct base_scale){
         .value = off       ? 1.0
                  : dynamic ? (double)config->loss_scale_init
                            : (double)config->loss_scale,
@@ -94,17 +94,17 @@ zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
     char text[448];
     const unsigned long long step = z->stepping.result.step;
     const double before = z->stepping.scale.value;
-    const enum eng_skip skip =
-        eng_skip_step(&z->stepping.scale, z->stepping.result.skips, eng_skip_limit(&z->config));
+    const enum base_skip skip =
+        base_skip_step(&z->stepping.scale, z->stepping.result.skips, eng_skip_limit(&z->config));
     describe(z, text, sizeof text);
-    if (skip == ENG_SKIP_TOO_MANY && z->config.nonfinite == ZERO_NONFINITE_ERROR)
+    if (skip == BASE_SKIP_TOO_MANY && z->config.nonfinite == ZERO_NONFINITE_ERROR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE, "step %llu: %s%s", step, text,
                                fused ? "; a part of the fused update is made" : "");
-    if (skip == ENG_SKIP_TOO_MANY)
+    if (skip == BASE_SKIP_TOO_MANY)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, after skip_limit=%d skips in a row: %s", step,
                                z->config.skip_limit, text);
-    if (skip == ENG_SKIP_AT_FLOOR)
+    if (skip == BASE_SKIP_AT_FLOOR)
         return eng_fail_agreed(z, ZERO_E_NONFINITE,
                                "step %llu, with the loss scale at loss_scale_min=%g: %s", step,
                                before, text);
@@ -120,7 +120,7 @@ zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)
 void eng_policy_clean(zero_ctx *z)
 {
     const double before = z->stepping.scale.value;
-    if (eng_scale_clean(&z->stepping.scale))
+    if (base_scale_clean(&z->stepping.scale))
         base_logf(&z->config.log, ZERO_LOG_INFO, "core",
                   "step %llu: the loss scale goes from %g to %g",
                   (unsigned long long)z->stepping.result.step, before, z->stepping.scale.value);

@@ -16,7 +16,7 @@
 
 /** What weights and moments are below, if none is large: all but pairs of a weight and a moment of
  * which one is large and the other one small, as no training makes them. */
-#define LARGE ((double)ENG_ALARM)
+#define LARGE ((double)BASE_ALARM)
 
 /** Whether an update of values that are not large could overflow all the same. */
 static bool may_overflow(const struct eng_group *group, const zero_hyper *hyper, double gradient)

@@ -183,8 +183,8 @@ static zero_result count_sums(zero_ctx *z, const unsigned char *all, size_t stri
     }
     if (verdict->bad.micro != UINT64_MAX)
         verdict->finite = false;
-    verdict->norm = verdict->finite ? eng_step_norm(base_exact_sum_round(&squares), scale) : NAN;
-    verdict->finite = eng_norm_finite(verdict->norm);
+    verdict->norm = verdict->finite ? base_step_norm(base_exact_sum_round(&squares), scale) : NAN;
+    verdict->finite = base_norm_finite(verdict->norm);
     return ZERO_OK;
 }
 

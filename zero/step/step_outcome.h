@@ -38,7 +38,7 @@ zero_result eng_verdict_share(zero_ctx *z, struct eng_metrics *metrics, struct e
 /** Decides `auto` and the default policy, and starts the loss scale. ZERO_E_INVALID: values that
  * contradict each other, or that nothing would come of. */
 zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model *model,
-                               struct eng_scale *scale, struct base_error *error);
+                               struct base_scale *scale, struct base_error *error);
 /** The step of z->stepping.result is not finite: an error that is fatal, or a skip; fused: a part
  * of its update may be made. */
 zero_result eng_policy_nonfinite(zero_ctx *z, bool fused);

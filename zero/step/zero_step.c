@@ -61,7 +61,7 @@ static void keep_result(zero_ctx *z, const struct eng_decision *decision)
         .updates = z->updates,
         .skipped = !decision->finite,
         .norm = decision->norm,
-        .clip = decision->finite ? eng_clip(decision->norm, decision->max_norm) : 1,
+        .clip = decision->finite ? base_clip(decision->norm, decision->max_norm) : 1,
         .bad_param = found ? (zero_param)bad->param : -1,
         .bad_slice = found ? (int32_t)bad->slice : 0,
         .bad_element = found ? bad->element : 0,

@@ -11,7 +11,7 @@
 
 /** Elements of a field that are fetched at a time: some blocks of a checkpoint. */
 enum { PIECE = 8 * CKPT_BLOCK_ELEMENTS, PIECE_BYTES = PIECE * sizeof(float) };
-enum { FIELDS = 1 + ENG_MAX_MOMENTS };
+enum { FIELDS = 1 + BASE_MAX_MOMENTS };
 
 /** What of a field was fetched last. */
 struct piece {

@@ -12,14 +12,14 @@
 
 static size_t place_index(size_t element, size_t first_granule)
 {
-    assert(element >= first_granule * ENG_GRANULE);
-    return element - first_granule * ENG_GRANULE;
+    assert(element >= first_granule * BASE_GRANULE);
+    return element - first_granule * BASE_GRANULE;
 }
 
 void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule)
 {
     const struct eng_section_place *place = &z->placement.sections[section];
-    const size_t bytes = ENG_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
+    const size_t bytes = BASE_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
     assert(!place->staged && granule >= place->home_first);
     return z->memory.params + place->home + (granule - place->home_first) * bytes;
 }
@@ -29,7 +29,7 @@ void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t elem
     const struct eng_section *of = &z->layout.sections[section];
     const struct eng_section_place *place = &z->placement.sections[section];
     const size_t at = place_index(element, place->state_first);
-    const size_t all = place->state_granules * ENG_GRANULE;
+    const size_t all = place->state_granules * BASE_GRANULE;
     assert(field >= 0 && field <= of->moments && at <= all);
     if (field > 0)
         return z->memory.moments + (place->moments + (size_t)(field - 1) * all + at) *

@@ -14,9 +14,9 @@
 #include <string.h>
 
 /** Parts are cut at multiples of it, in elements of a slice: so each is a block of checkpoints. */
-enum { CUT = CKPT_BLOCK_ELEMENTS, CUT_GRANULES = CUT / ENG_GRANULE };
+enum { CUT = CKPT_BLOCK_ELEMENTS, CUT_GRANULES = CUT / BASE_GRANULE };
 
-enum { BUFFERS = 2, FIELDS = 2 + ENG_MAX_MOMENTS };
+enum { BUFFERS = 2, FIELDS = 2 + BASE_MAX_MOMENTS };
 
 /** A run of granules of an array. */
 struct field {
@@ -52,9 +52,9 @@ static size_t granule_bytes(const struct eng_config *config, const struct eng_se
     const size_t moments = section->frozen ? 0 : (size_t)section->moments;
     const bool apart = eng_apart(section, place);
     if (config->streamed)
-        return ENG_GRANULE * eng_dtype_size(section->dtype);
-    return ENG_GRANULE * (eng_dtype_size(section->dtype) + (apart ? sizeof(float) : 0) +
-                          moments * eng_dtype_size(config->moment_dtype));
+        return BASE_GRANULE * eng_dtype_size(section->dtype);
+    return BASE_GRANULE * (eng_dtype_size(section->dtype) + (apart ? sizeof(float) : 0) +
+                           moments * eng_dtype_size(config->moment_dtype));
 }
 
 /** Bytes of a buffer: the most that a part takes. */
@@ -155,10 +155,10 @@ static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part 
     const size_t s = part->slice->section;
     const struct eng_section *section = &z->layout.sections[s];
     const bool apart = eng_apart(section, &z->placement.sections[s]);
-    const size_t first = part->slice->granule + part->first / ENG_GRANULE;
-    const size_t end = part->slice->granule + (part->first + part->count - 1) / ENG_GRANULE + 1;
+    const size_t first = part->slice->granule + part->first / BASE_GRANULE;
+    const size_t end = part->slice->granule + (part->first + part->count - 1) / BASE_GRANULE + 1;
     assert(part->count > 0 && end - first <= CUT_GRANULES); // a buffer's size
-    const size_t element = first * ENG_GRANULE, elements = (end - first) * ENG_GRANULE;
+    const size_t element = first * BASE_GRANULE, elements = (end - first) * BASE_GRANULE;
     buffer->count = 0;
     if (!apart || writes(access))
         add_field(buffer, eng_home(z, s, first), elements * eng_dtype_size(section->dtype));

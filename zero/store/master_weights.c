@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define TILE ((size_t)4 * ENG_GRANULE)
+#define TILE ((size_t)4 * BASE_GRANULE)
 
 /** Where values come from. */
 struct source {
@@ -32,7 +32,7 @@ static zero_result read_through(zero_ctx *z, const struct source *from, const st
         if (r)
             return r;
         if (write)
-            eng_values_put(z, slice->section, slice->granule * ENG_GRANULE + at, count, tile);
+            eng_values_put(z, slice->section, slice->granule * BASE_GRANULE + at, count, tile);
     }
     return ZERO_OK;
 }
@@ -111,10 +111,10 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     const struct eng_param *param = &z->model.params[slice->param];
     assert(first + count <= param->slice_numel);
     if (param->fill) {
-        struct eng_fp_state its;
+        struct base_fp_state its;
         const zero_result r =
             param->fill(param->fill_user, param->name, slice->index, first, count, out);
-        eng_fp_enter(&its); // whatever it has set
+        base_fp_enter(&its); // whatever it has set
         if (r > ZERO_OK)
             return zero_fail(error, ZERO_E_INVALID,
                              "the fill callback of %s returned %d at slice %d, element %llu: it is "
@@ -139,8 +139,8 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
     eng_before_overwrite(z);
     const zero_dtype dtype = z->layout.sections[section].dtype;
     const struct eng_section_place *place = &z->placement.sections[section];
-    assert(element >= place->state_first * ENG_GRANULE);
-    assert(element + count <= (place->state_first + place->state_granules) * ENG_GRANULE);
+    assert(element >= place->state_first * BASE_GRANULE);
+    assert(element + count <= (place->state_first + place->state_granules) * BASE_GRANULE);
     size_t size;
     if (place->master)
         memcpy(eng_weights(z, section, element), values, count * sizeof *values);
@@ -149,23 +149,23 @@ void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, c
                    eng_best_weights(z, section, element, &size));
     if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
-    unsigned char *granule = eng_home(z, section, element / ENG_GRANULE);
+    unsigned char *granule = eng_home(z, section, element / BASE_GRANULE);
     eng_narrow(z->cpu.kernels, dtype, values, count,
-               granule + element % ENG_GRANULE * eng_dtype_size(dtype));
+               granule + element % BASE_GRANULE * eng_dtype_size(dtype));
 }
 
 void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count)
 {
     const zero_dtype dtype = z->layout.sections[section].dtype;
-    assert(element % ENG_GRANULE == 0);
+    assert(element % BASE_GRANULE == 0);
     size_t n;
     const struct eng_section_place *place = &z->placement.sections[section];
     if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
     for (const size_t end = element + count; element < end; element += n) {
-        n = end - element < ENG_GRANULE ? end - element : ENG_GRANULE;
+        n = end - element < BASE_GRANULE ? end - element : BASE_GRANULE;
         eng_narrow(z->cpu.kernels, dtype, eng_weights(z, section, element), n,
-                   eng_home(z, section, element / ENG_GRANULE));
+                   eng_home(z, section, element / BASE_GRANULE));
     }
 }
 
@@ -190,7 +190,7 @@ static zero_result get_part(zero_ctx *z, void *user, const struct eng_part *part
     assert(part->first >= out->first);
     size_t size;
     const void *weights =
-        eng_best_weights(z, section, part->slice->granule * ENG_GRANULE + part->first, &size);
+        eng_best_weights(z, section, part->slice->granule * BASE_GRANULE + part->first, &size);
     (void)error;
     eng_widen(z->cpu.kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights,
               part->count, out->values + (part->first - out->first));
@@ -209,7 +209,7 @@ static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *
                                 struct base_error *error)
 {
     const size_t s = part->slice->section;
-    size_t at = part->slice->granule * ENG_GRANULE + part->first, count;
+    size_t at = part->slice->granule * BASE_GRANULE + part->first, count;
     (void)user;
     (void)error;
     for (const size_t end = at + part->count; at < end; at += count) {

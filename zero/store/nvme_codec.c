@@ -46,11 +46,11 @@ static bool next_block(struct cursor *at, struct block *block)
     const struct eng_piece *piece = at->piece;
     if (piece == at->end)
         return false;
-    const size_t all = piece->granules * ENG_GRANULE, left = all - at->first;
+    const size_t all = piece->granules * BASE_GRANULE, left = all - at->first;
     assert(at->first < all && at->field <= piece->moments);
     *block = (struct block){
         .code = code_of(piece, at->field),
-        .offset = eng_piece_offset(piece, at->field, piece->first * ENG_GRANULE + at->first),
+        .offset = eng_piece_offset(piece, at->field, piece->first * BASE_GRANULE + at->first),
         .count = left < CKPT_BLOCK_ELEMENTS ? left : CKPT_BLOCK_ELEMENTS,
     };
     at->first += block->count;

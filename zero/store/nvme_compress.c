@@ -112,7 +112,7 @@ static zero_result measure(struct eng_codec_rate *rate, void *coder, void *tile,
 zero_result eng_codec_probe(struct eng_codec_rate *rate, struct base_error *error)
 {
     struct eng_piece piece = {
-        .granules = ELEMENTS / ENG_GRANULE,
+        .granules = ELEMENTS / BASE_GRANULE,
         .weight_size = sizeof(float),
         .moment_size = sizeof(float),
         .moments = FIELDS - 1,

@@ -22,7 +22,7 @@ static size_t piece_bytes(const void *user, const struct eng_piece *piece)
     const struct kind *kind = user;
     if (!kind->placement->sections[piece->section].staged)
         return 0;
-    return piece->granules * ENG_GRANULE *
+    return piece->granules * BASE_GRANULE *
            eng_dtype_size(kind->layout->sections[piece->section].dtype);
 }
 
@@ -108,7 +108,7 @@ static zero_result blame(zero_result r, struct base_error *error)
 
 /** Working copies of weights; large ones are dealt out over the pool's threads. */
 struct copies {
-    const struct eng_kernels *kernels;
+    const struct base_kernels *kernels;
     zero_dtype dtype;
     bool narrow; /**< the weights are masters */
     const unsigned char *from;
@@ -123,17 +123,17 @@ static void copy_some(void *user, size_t index, int thread)
     const struct copies *copies = user;
     assert(index * TASK_GRANULES < copies->granules);
     const size_t first = index * TASK_GRANULES, left = copies->granules - first;
-    const size_t count = (left < TASK_GRANULES ? left : TASK_GRANULES) * ENG_GRANULE;
-    const size_t size = eng_dtype_size(copies->dtype), at = first * ENG_GRANULE;
+    const size_t count = (left < TASK_GRANULES ? left : TASK_GRANULES) * BASE_GRANULE;
+    const size_t size = eng_dtype_size(copies->dtype), at = first * BASE_GRANULE;
     (void)thread;
-    struct eng_fp_state saved;
-    eng_fp_enter(&saved);
+    struct base_fp_state saved;
+    base_fp_enter(&saved);
     if (copies->narrow)
         eng_narrow(copies->kernels, copies->dtype, (const float *)(const void *)copies->from + at,
                    count, copies->to + at * size);
     else
         memcpy(copies->to + at * size, copies->from + at * size, count * size);
-    eng_fp_leave(&saved);
+    base_fp_leave(&saved);
 }
 
 static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigned char *to)
@@ -157,7 +157,7 @@ static void put_piece(const zero_ctx *z, unsigned char *slot, const struct eng_p
                       const unsigned char *bytes)
 {
     assert(z->placement.sections[piece->section].staged);
-    const size_t granule = ENG_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
+    const size_t granule = BASE_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
     unsigned char *section = slot + z->placement.sections[piece->section].slot_offset;
     memcpy(section + piece->first * granule, bytes, piece->granules * granule);
 }

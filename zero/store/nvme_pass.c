@@ -12,7 +12,7 @@
 void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
 {
     const struct eng_tier *tier = z->tier;
-    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / ENG_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / BASE_GRANULE);
     assert(tier->memory[piece->tile]);
     return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
 }
@@ -31,7 +31,7 @@ static void *at_home(const zero_ctx *z, size_t section, size_t element, size_t c
 {
     const size_t size = eng_dtype_size(z->layout.sections[section].dtype);
     *bytes = count * size;
-    return eng_home(z, section, element / ENG_GRANULE) + element % ENG_GRANULE * size;
+    return eng_home(z, section, element / BASE_GRANULE) + element % BASE_GRANULE * size;
 }
 
 void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count)
@@ -59,7 +59,8 @@ static void keep_tile(const zero_ctx *z, size_t tile)
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
-        eng_tier_keep(z, piece->section, piece->first * ENG_GRANULE, piece->granules * ENG_GRANULE);
+        eng_tier_keep(z, piece->section, piece->first * BASE_GRANULE,
+                      piece->granules * BASE_GRANULE);
     }
 }
 
@@ -180,7 +181,7 @@ static zero_result visit_and_keep(zero_ctx *z, void *user, const struct eng_part
     const struct walk *walk = user;
     const zero_result r = walk->visit(z, walk->user, part, error);
     if (!r && writes(walk->access))
-        eng_tier_keep(z, part->slice->section, part->slice->granule * ENG_GRANULE + part->first,
+        eng_tier_keep(z, part->slice->section, part->slice->granule * BASE_GRANULE + part->first,
                       part->count);
     return r;
 }
@@ -199,7 +200,7 @@ static zero_result visit_part(zero_ctx *z, const struct walk *walk, const struct
 static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struct eng_slice *slice,
                                size_t begin, size_t end, struct base_error *error)
 {
-    const size_t origin = slice->granule * ENG_GRANULE;
+    const size_t origin = slice->granule * BASE_GRANULE;
     assert(end > origin);
     size_t first = begin > origin ? begin - origin : 0, last = end - origin;
     last = last < slice->numel ? last : slice->numel;
@@ -216,12 +217,12 @@ static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struc
 static zero_result visit_piece(zero_ctx *z, const struct walk *walk, const struct eng_piece *piece,
                                struct base_error *error)
 {
-    const size_t begin = piece->first * ENG_GRANULE, end = begin + piece->granules * ENG_GRANULE;
+    const size_t begin = piece->first * BASE_GRANULE, end = begin + piece->granules * BASE_GRANULE;
     const struct eng_slice *slice = eng_layout_slice_at(&z->layout, piece->section, begin);
     const struct eng_slice *behind = z->layout.slices + z->layout.slice_count;
     zero_result r = ZERO_OK;
     for (; !r && slice < behind && slice->section == piece->section &&
-           slice->granule * ENG_GRANULE < end;
+           slice->granule * BASE_GRANULE < end;
          slice++)
         if (!walk->only || walk->only == slice)
             r = visit_slice(z, walk, slice, begin, end, error);
@@ -284,8 +285,8 @@ zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_ac
                         .only = part->slice,
                         .first = part->first,
                         .end = part->first + part->count};
-    const size_t begin = part->slice->granule + part->first / ENG_GRANULE;
-    const size_t last = part->slice->granule + (walk.end - 1) / ENG_GRANULE;
+    const size_t begin = part->slice->granule + part->first / BASE_GRANULE;
+    const size_t last = part->slice->granule + (walk.end - 1) / BASE_GRANULE;
     size_t first_tile = eng_tiles_piece(&tier->tiles, section, begin)->tile;
     size_t last_tile = eng_tiles_piece(&tier->tiles, section, last)->tile;
     if (makes_params(z, access)) {

@@ -295,7 +295,7 @@ static zero_result restore(zero_ctx *z, void *user, const struct eng_part *part,
                            struct base_error *error)
 {
     const size_t s = part->slice->section;
-    const size_t at = part->slice->granule * ENG_GRANULE + part->first;
+    const size_t at = part->slice->granule * BASE_GRANULE + part->first;
     (void)user;
     (void)error;
     eng_tier_take_back(z, s, at, part->count);

@@ -59,12 +59,12 @@ static void place_source(const struct eng_tier *tier, struct eng_snapshot *recor
                          const struct eng_slice *slice, const struct ckpt_source *source,
                          size_t first_block)
 {
-    const size_t origin = slice->granule * ENG_GRANULE;
+    const size_t origin = slice->granule * BASE_GRANULE;
     const uint64_t first = source->run.first, end = first + source->run.count;
     for (uint64_t at = first, next; at < end; at = next) {
         const size_t element = origin + (size_t)at;
         const struct eng_piece *piece =
-            eng_tiles_piece(&tier->tiles, slice->section, element / ENG_GRANULE);
+            eng_tiles_piece(&tier->tiles, slice->section, element / BASE_GRANULE);
         next = at + eng_tiles_left(&tier->tiles, slice->section, element);
         const uint64_t count = (next < end ? next : end) - first;
         recorded->blocks[piece->tile] =
@@ -303,9 +303,9 @@ static size_t next_tile(const zero_ctx *z, const struct eng_slice **slice, uint6
         *first = *first > begin ? *first : begin;
         if (*first >= begin + own.count)
             continue;
-        const size_t element = (*slice)->granule * ENG_GRANULE + (size_t)*first;
+        const size_t element = (*slice)->granule * BASE_GRANULE + (size_t)*first;
         *first += eng_tiles_left(&z->tier->tiles, (*slice)->section, element);
-        return eng_tiles_piece(&z->tier->tiles, (*slice)->section, element / ENG_GRANULE)->tile;
+        return eng_tiles_piece(&z->tier->tiles, (*slice)->section, element / BASE_GRANULE)->tile;
     }
     return SIZE_MAX;
 }
@@ -367,14 +367,14 @@ static zero_result read_elements(const zero_ctx *z, struct eng_snapshot *recorde
                                  struct base_error *error)
 {
     const struct eng_tiles *tiles = &z->tier->tiles;
-    const size_t origin = slice->granule * ENG_GRANULE, start = origin + (size_t)first;
+    const size_t origin = slice->granule * BASE_GRANULE, start = origin + (size_t)first;
     zero_result r = ZERO_OK;
     size_t count;
     assert(all > 0 && all <= CKPT_BLOCK_ELEMENTS);
     (void)source;
     for (size_t at = start, end = start + all; !r && at < end; at += count) {
-        const struct eng_piece *piece = eng_tiles_piece(tiles, slice->section, at / ENG_GRANULE);
-        const size_t left = (piece->first + piece->granules) * ENG_GRANULE - at;
+        const struct eng_piece *piece = eng_tiles_piece(tiles, slice->section, at / BASE_GRANULE);
+        const size_t left = (piece->first + piece->granules) * BASE_GRANULE - at;
         const size_t size = field == 0 ? piece->weight_size : piece->moment_size;
         const unsigned char *memory;
         count = end - at < left ? end - at : left;

@@ -24,7 +24,7 @@ static size_t piece_bytes(const void *user, const struct eng_piece *piece)
     const struct kind *kind = user;
     if (kind->layout->sections[piece->section].frozen)
         return 0;
-    return (kind->blocks ? 2 : 1) * piece->granules * ENG_GRANULE * sizeof(float);
+    return (kind->blocks ? 2 : 1) * piece->granules * BASE_GRANULE * sizeof(float);
 }
 
 static zero_result make_strips(const zero_ctx *z, const struct eng_tiles *tiles,
@@ -170,15 +170,15 @@ float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
     const struct eng_sum_slot *slot = slot_of(z, z->layout.sections[section].unit);
     if (!slot)
         return NULL;
-    assert(element >= place->state_first * ENG_GRANULE);
+    assert(element >= place->state_first * BASE_GRANULE);
     return (float *)(void *)(slot->memory + place->sum_offset) +
-           (element - place->state_first * ENG_GRANULE);
+           (element - place->state_first * BASE_GRANULE);
 }
 
 float *eng_tier_blocks(const zero_ctx *z, size_t section)
 {
     const zero_unit unit = z->layout.sections[section].unit;
-    const size_t own = z->placement.sections[section].own_first * ENG_GRANULE;
+    const size_t own = z->placement.sections[section].own_first * BASE_GRANULE;
     if (!slot_of(z, unit) || !z->micro.planned_blocks)
         return NULL;
     return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
@@ -194,7 +194,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
         const struct eng_section_place *place = &z->placement.sections[piece->section];
-        const size_t granule = ENG_GRANULE * sizeof(float), bytes = piece->granules * granule;
+        const size_t granule = BASE_GRANULE * sizeof(float), bytes = piece->granules * granule;
         assert(piece->first >= place->state_first);
         unsigned char *there = contents + strips->offset_of_piece[i];
         unsigned char *here =
@@ -489,7 +489,7 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
     for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++) {
         struct eng_segment *segment = &z->update.segments[i];
         assert(segment->section == piece->section);
-        segment->gradient = gradient + (segment->first - piece->first * ENG_GRANULE);
+        segment->gradient = gradient + (segment->first - piece->first * BASE_GRANULE);
     }
     return ZERO_OK;
 }
