@@ -483,7 +483,7 @@ static void no_part_is_left_out(void **state)
     json_t *whole = planned(&config, 2);
     int failures = 0;
     json_set_alloc_funcs(fail_once, free);
-    for (long n = 1;; n += TEST_STRIDE == 1 ? 3 : 13) {
+    for (long n = 1;; n += TEST_STRIDE == 1 ? 3 : 7) {
         plan_for(2);
         zero_ctx *z = open_model(&config);
         countdown = n;
