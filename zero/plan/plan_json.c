@@ -5,6 +5,7 @@
 #include "base/kernels/kernels.h"
 #include "offload/direct_file.h"
 
+#include <assert.h>
 #include <jansson.h>
 
 /** The version of the schema that zero(7) describes; it grows where fields change their meaning. */
@@ -36,6 +37,7 @@ static json_t *with_next(json_t *array, json_t *value)
 
 static json_t *describe_spread(const struct eng_spread *spread)
 {
+    assert(spread->least <= spread->most && spread->most <= spread->sum);
     return json_pack("{s:I, s:I, s:I, s:I, s:i}", "bytes", (json_int_t)spread->mine, "min",
                      (json_int_t)spread->least, "max", (json_int_t)spread->most, "sum",
                      (json_int_t)spread->sum, "largest_rank", spread->largest);
@@ -138,6 +140,7 @@ static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
     const bool computes = knows && !plan->disk.update.unknown;
     double unit_s;
     const int needed = eng_plan_prefetch(plan, facts->config, eng_plan_gathered(facts), &unit_s);
+    assert(!knows || expected.limit < ENG_LIMITS);
     files = with(files, "disk_s", real_or_null(knows, expected.disk_s));
     files = with(files, "memory_s", real_or_null(knows, expected.memory_s));
     files = with(files, "compute_s", real_or_null(computes, expected.compute_s));

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ static const json_t *at(const json_t *object, const char *path)
     char key[PATH_BYTES];
     while (object && *path) {
         const size_t length = strcspn(path, ".");
+        assert(length > 0 && length < sizeof key);
         snprintf(key, sizeof key, "%.*s", (int)length, path);
         object = json_object_get(object, key);
         path += length + (path[length] == '.');
@@ -53,7 +55,9 @@ static bool is_true(const json_t *object, const char *path)
 /** 0: it is null. */
 static uint64_t number(const json_t *object, const char *path)
 {
-    return (uint64_t)json_integer_value(at(object, path));
+    const json_t *value = at(object, path);
+    assert(value && (json_is_integer(value) || json_is_null(value)));
+    return (uint64_t)json_integer_value(value);
 }
 
 static bool is(const json_t *object, const char *path, const char *text)
@@ -66,6 +70,8 @@ static void add_value(struct base_text *text, const json_t *object, const char *
 {
     const json_t *value = at(object, path + (*path == '~' || *path == '+'));
     char bytes[32];
+    assert(value && !json_is_null(value)); // a line is of what is there
+    assert(json_is_number(value) || (*path != '~' && *path != '+'));
     if (*path == '~')
         base_text_add(text, "%s", eng_human((uint64_t)json_number_value(value), bytes));
     else if (*path == '+')
@@ -85,6 +91,7 @@ static void add(struct base_text *text, const json_t *object, const char *line)
     char path[PATH_BYTES];
     for (const char *open; (open = strchr(line, '{')) != NULL;) {
         const size_t length = strcspn(open + 1, "}");
+        assert(length < sizeof path && open[1 + length] == '}');
         snprintf(path, sizeof path, "%.*s", (int)length, open + 1);
         base_text_add(text, "%.*s", (int)(open - line), line);
         add_value(text, object, path);
@@ -210,6 +217,7 @@ static void write_row(struct base_text *text, const char *title, const char *tie
 static void write_rows(struct base_text *text, const json_t *spreads,
                        const struct eng_plan_name *names, int count, const char *tier)
 {
+    assert(json_object_size(spreads) == (size_t)count); // a row for each
     for (int i = 0; i < count; i++)
         write_row(text, names[i].title, tier, number(at(spreads, names[i].key), "bytes"));
 }
@@ -364,7 +372,7 @@ static void write_files(struct base_text *text, const json_t *plan)
 
 /* ------------------------------------------------------------------ what there is */
 
-/** Of a host or a GPU: whether it has what is needed. */
+/** Says whether a host or a GPU has what is needed. */
 static void write_verdict(struct base_text *text, const json_t *place)
 {
     const bool known = has(place, "fits"), has_reason = has(place, "reason");
@@ -380,6 +388,7 @@ static void write_host(struct base_text *text, const json_t *plan)
 {
     const json_t *host = at(plan, "host");
     const json_t *worst = at(at(plan, "memory.peaks"), json_string_value(at(host, "need_at")));
+    assert(worst && number(host, "ranks_here") <= number(host, "ranks"));
     add(text, host, "the host's {ranks_here} ");
     if (number(host, "ranks_here") < number(host, "ranks"))
         add(text, host, "of {ranks} ");
@@ -425,6 +434,7 @@ static void write_config(struct base_text *text, const json_t *config)
 {
     const char *key;
     json_t *entry;
+    assert(json_object_size(config) > 0);
     base_text_add(text, "configuration\n");
     json_object_foreach((json_t *)(uintptr_t)config, key, entry)
         base_text_add(text, "  %-18s %-16s (%s)\n", key, json_string_value(at(entry, "value")),
@@ -434,6 +444,7 @@ static void write_config(struct base_text *text, const json_t *config)
 char *eng_plan_text(const json_t *plan)
 {
     struct base_text text = {base_calloc(ROOM, 1), ROOM, 0};
+    assert(json_is_object(plan));
     if (!text.bytes)
         return NULL;
     write_model(&text, plan);
