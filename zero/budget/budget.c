@@ -7,10 +7,9 @@
 #include "zero/exec/local_accumulation.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/store/host_memory.h"
-
 #include "zero/store/host_visit.h"
-
 #include "zero/store/stores.h"
+
 #include <string.h>
 
 static struct eng_limits limits_of(const zero_ctx *z)

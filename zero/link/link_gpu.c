@@ -9,8 +9,6 @@
 #include "zero/link/bucket_gather.h"
 #include "zero/link/links.h"
 
-#include "base/arena.h"
-
 #include <assert.h>
 #include <string.h>
 
