@@ -120,7 +120,7 @@ static zero_result open_indexed(struct ckpt_safetensors *file, const char *path,
         result = own ? open_part(&file->parts[i], own, error) : no_memory_to_open(path, error);
         if (result == ZERO_OK)
             result = ckpt_index_check(&index, i, &file->parts[i].header, error);
-        json_decref(file->parts[i].header.metadata); // of one file of many: nobody's
+        json_decref(file->parts[i].header.metadata); // of one file of many: not the index's
         file->parts[i].header.metadata = NULL;
     }
     ckpt_index_free(&index);

@@ -55,7 +55,7 @@ static zero_result copy_table(struct ckpt_safetensors_writer *writer,
     return ZERO_OK;
 }
 
-// Creates a file beside the final one under a name that nobody else has.
+// Creates a file beside the final one under a name that no other file has.
 static zero_result create_temporary(struct ckpt_safetensors_writer *writer,
                                     struct base_error *error)
 {

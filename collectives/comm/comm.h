@@ -281,8 +281,7 @@ struct coll_contributions {
  * Takes a tile over, sums and all: called like the tile function, of larger tiles, before they are
  * summed, with the memory of peers as it lies there, and under the same condition. Returns how many
  * elements it took, `count` or a multiple of 1,024: they are written to no accumulator and shown to
- * nobody. With the rest goes on what would have happened without this function. Never called with a
- * sum_group.
+ * no peer. The rest is treated as if there were no such function. Never called with a sum_group.
  */
 typedef size_t (*coll_take_fn)(void *user, size_t first, size_t count,
                                const struct coll_contributions *from);

@@ -1,6 +1,6 @@
 // Records and the status are written under the eyes of readers in other processes. Words are
-// stored in order (release) and loaded in order (acquire), which costs nothing on x86: whoever
-// sees a new word sees the odd stamp that was stored before it.
+// stored in order (release) and loaded in order (acquire), which costs nothing on x86: a reader
+// that sees a new word sees the odd stamp that was stored before it.
 
 #include "collectives/control/control.h"
 

@@ -155,7 +155,7 @@ struct standing {
     uint64_t begin_ns; /**< of the one that waits longest */
 };
 
-/** The least sequence from `from` on that somebody has under way as its oldest; UINT64_MAX. */
+/** The least sequence from `from` on that a rank has under way as its oldest; UINT64_MAX. */
 static uint64_t next_open(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                           uint64_t from)
 {
@@ -286,7 +286,7 @@ static bool tell_diverged(const struct blame_inquiry *inquiry, const struct blam
     return false;
 }
 
-/** The first operation that somebody is in, and the first that somebody has not posted. */
+/** The first operation that a rank is in, and the first that a rank has not posted. */
 static void tell_ordered(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                          bool *flags)
 {
@@ -330,7 +330,7 @@ static void tell_messages(const struct blame_inquiry *inquiry, const struct blam
     tell_more(inquiry, more, more > 1 ? "are" : "is", comm);
 }
 
-/** Whoever has not attached is not there for any communicator, and records nothing. */
+/** A rank that has not attached is not there for any communicator, and records nothing. */
 static void tell_absent(const struct blame_inquiry *inquiry, bool *absent)
 {
     int count = 0;

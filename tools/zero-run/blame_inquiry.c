@@ -27,7 +27,7 @@ static struct blame_comm *find_comm(struct blame_inquiry *inquiry,
     memcpy(comm->name, record->comm, sizeof comm->name);
     comm->ranks = record->ranks;
     comm->first = record->first;
-    // Of a group it is not known who is in it before they have done something there.
+    // A group's members are not known before they have done something there.
     for (int rank = 0; rank < inquiry->world && comm->ranks == (uint32_t)inquiry->world; rank++)
         comm->places[rank].member = true;
     inquiry->count++;

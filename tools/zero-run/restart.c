@@ -187,7 +187,7 @@ zero_result run_restart_prepare(struct run_job *job, struct base_error *error)
     sigemptyset(&job->stop.sent);
     job->failed_rank = -1;
     job->stop.kill_ns = job->stop.ask_ns = UINT64_MAX;
-    // Whoever should be left of the start before knows another token, and meets nobody.
+    // A rank that is left of the start before knows another token, and meets no rank of this one.
     zero_result result = run_choose_token(job, error);
     if (!result)
         result = run_guardian_start(&job->guardian, job->token, error);

@@ -40,7 +40,7 @@ zero_result run_signals_begin(struct run_job *job, struct base_error *error)
     struct sigaction before, before_size;
     sigset_t chosen;
     choose(job, &chosen);
-    // Whoever ignores SIGCHLD is never told how a child has ended.
+    // A process that ignores SIGCHLD is never told how a child has ended.
     if (sigprocmask(SIG_BLOCK, &chosen, &job->inherited.mask) ||
         sigaction(SIGPIPE, &ignore, &before) || sigaction(SIGXFSZ, &ignore, &before_size) ||
         sigaction(SIGCHLD, &plain, NULL))
@@ -133,7 +133,7 @@ static void pass_stop(struct run_job *job, int number)
     if (number == SIGQUIT)
         run_watch_blame(job, -1);
     run_signals_send(job, number);
-    // Nobody is there any more to say it once more.
+    // The terminal is gone: no user can ask a second time.
     if (number == SIGHUP && job->stop.kill_ns == UINT64_MAX)
         job->stop.kill_ns = run_after_grace(job);
 }

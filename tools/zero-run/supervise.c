@@ -314,7 +314,7 @@ void run_flush(struct run_job *job)
     }
     if (job->stop.signals == signals)
         return;
-    // Whoever interrupts now doesn't want the rest, but for zero-run's own words.
+    // A user who interrupts now doesn't want the rest, but for zero-run's own words.
     give_up(&job->output.out);
     check_sinks(job);
     turn(job, 0);

@@ -127,7 +127,7 @@ struct eng_config {
                                      on this host: eng_config_meet() finds out */
 
     bool plan;      /**< ZERO_PLAN=1: make the plan, hand it over, ZERO_PLANNED. rank is 0
-                         and nobody is to be met */
+                         and meets no other rank */
     bool probe;     /**< ZERO_PLAN_PROBE=1, of a plan: measure, and say what a step will take */
     int plan_fd;    /**< ZERO_PLAN_FD: where zero-run reads the plan's text; -1 none */
     int metrics_fd; /**< ZERO_METRICS_FD: one JSON object a line and step; -1 none, as on

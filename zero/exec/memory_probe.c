@@ -50,7 +50,7 @@ zero_result eng_probe_memory(struct base_pool *pool, double *rate, struct base_e
     if (!memory)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to find out how fast it is: %zu bytes",
                          bytes);
-    copy(pool, memory, half, WARM_UP); // whoever copies a page has written to it
+    copy(pool, memory, half, WARM_UP); // each thread has written to the pages that it copies
     const uint64_t began = base_clock_ns();
     copy(pool, memory, half, ROUNDS);
     *rate = 1e9 * ROUNDS * (double)bytes / (double)(base_clock_ns() - began);
