@@ -247,7 +247,7 @@ static zero_result receive_header(int fd, struct boot_header *header, int *fds, 
         const ssize_t moved = errno ? -1 : recvmsg(fd, &in, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         const int kept = *came < room ? *came : room;
         if (moved > 0)
-            *came += detach_fds(&in, fds + kept, room - kept);
+            *came += detach_fds(&in, room > 0 ? fds + kept : NULL, room - kept);
         const zero_result result = judge(fd, moved, &done, POLLIN, deadline_ns, error);
         if (result)
             return result;
