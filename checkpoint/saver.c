@@ -77,8 +77,9 @@ static zero_result write_shard(struct ckpt_saver *saver)
 static void end_order(struct ckpt_saver *saver, enum ckpt_save_state state)
 {
     pthread_mutex_lock(&saver->queue.mutex);
-    atomic_store_explicit(&saver->state, state, memory_order_release);
+    // The state comes last: a caller that sees it may begin the next save without the mutex.
     ckpt_block_queue_end(&saver->queue);
+    atomic_store_explicit(&saver->state, state, memory_order_release);
     pthread_mutex_unlock(&saver->queue.mutex);
 }
 
