@@ -9,6 +9,11 @@
 #include <assert.h>
 #include <math.h>
 
+/** How often the loop over a block's vectors is unrolled: as often as it runs, so that all lanes
+ * are registers. Vectors of one element have none to gain, and clang takes minutes to unroll them.
+ */
+enum { SQUARE_UNROLL = WIDTH > 1 ? BASE_SUM_LANES / WIDTH : 1 };
+
 /** What is added up and squared; the first two sources have their addresses in registers. few, if
  * it is not 0, is how many there are, and nothing is before them. `before` is that of `from`: a
  * NULL that the compiler knows saves a register. */
@@ -33,7 +38,7 @@ INLINE vector sum_of(const struct addends *a, size_t i)
 /** Adds the squares of the sums at i .. i+15 of a granule. */
 INLINE void square_block(const struct addends *a, size_t i, struct squares *lanes)
 {
-#pragma GCC unroll 16
+#pragma GCC unroll SQUARE_UNROLL
     for (size_t lane = 0; lane < BASE_SUM_LANES; lane += WIDTH) {
         if (a->few == 1 && a->dtype == ZERO_F32)
             load_to_squares(lanes, lane, (const float *)a->pair[0] + a->from->first + i + lane);
