@@ -7,8 +7,8 @@
  * queue's work (io_requests.c), so an engine is small. A new one is one file in offload/io/ that
  * begins as a copy of io_sync.c, and one line in the list of io_engines.c.
  *
- * The queue sees to it that no more than `depth` transfers are under way, that no number is used
- * twice at a time, that memory lies in one range, and that no transfer crosses a multiple of
+ * An engine may rely on the queue: no more than `depth` transfers are under way, and each has
+ * another number. A transfer's memory lies in one range, and no transfer crosses a multiple of
  * 64 MiB.
  */
 #ifndef OFFLOAD_IO_IO_ENGINE_H

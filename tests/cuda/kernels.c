@@ -414,7 +414,7 @@ static void a_sole_contribution_is_left_where_it_is(void **unused)
     }
 }
 
-// Of what is not finite no rank need be told.
+// A caller may ask for sums without being told where one is not finite.
 static void sums_may_find_nothing(void **unused)
 {
     (void)unused;
