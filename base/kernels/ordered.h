@@ -60,7 +60,7 @@ INLINE void combine_in_order(zero_dtype dtype, combine_fn combine, const void *b
 #pragma GCC unroll 8
     for (size_t j = 0; j < packets; j++)
         values[j] = load_source(dtype, false, sources[0], at + j * elements);
-    const unsigned char *first = (const unsigned char *)before + i * bytes;
+    const unsigned char *first = before ? (const unsigned char *)before + i * bytes : NULL;
 #pragma GCC unroll 8
     for (size_t j = 0; j < packets && before; j++)
         values[j] = combine(load_packet(first + j * sizeof(packet), bytes), values[j]);
