@@ -13,7 +13,7 @@
  *   nvme_point.c     the recovery point of the job before, until this job gives it up.
  *   nvme_snapshot.c  for checkpoints: what was recorded, read behind the next steps.
  *   nvme_params.c    working copies, in a file of their own.
- *   nvme_sums.c      gradient sums, in a file of their own.
+ *   nvme_sums.c      gradient sums, in a file of their own; nvme_sums_update.c reads them.
  *   stale_files.c    files that this job takes nothing from.
  *
  * What is in memory anyway (an f32 working copy, which is its own master, and a 16-bit one without
