@@ -109,20 +109,20 @@ zero_result eng_sums_needs(const zero_ctx *z, const struct eng_placement *placem
 static void lay_slots(zero_ctx *z, struct eng_sums *sums)
 {
     const struct eng_slot_plan *plan = &z->placement.sums;
-    unsigned char *memory = (unsigned char *)z->memory.sums;
     const size_t most = most_strips(z, &sums->file.strips);
+    size_t at = 0;
     for (int c = 0; c < plan->class_count; c++)
         for (int i = plan->classes[c].first_slot;
              i < plan->classes[c].first_slot + plan->classes[c].slots; i++) {
             sums->slots[i] = (struct eng_sum_slot){
                 .z = z,
-                .memory = memory,
+                .memory = (unsigned char *)z->memory.sums + at,
                 .unit = -1,
                 .moves = sums->moves + (size_t)i * most,
             };
-            memory += plan->classes[c].bytes;
+            at += plan->classes[c].bytes;
         }
-    assert(memory == (unsigned char *)z->memory.sums + plan->bytes);
+    assert(at == plan->bytes);
     for (size_t u = 0; u < z->layout.unit_count; u++)
         sums->slot_of_unit[u] = -1;
 }
