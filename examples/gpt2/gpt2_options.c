@@ -1,116 +1,9 @@
-#include "gpt2_options.h"
+#include "gpt2_option_table.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum kind { INTEGER, SEED, NUMBER, BYTES, CHOICE, TEXT, SWITCH, PATHS };
-
-// One option. `low` and `high` bound INTEGER and NUMBER; choices are separated by bars.
-struct spec {
-    const char *name;
-    const char *argument;
-    enum kind kind;
-    size_t offset;
-    double low, high;
-    const char *fallback; // the default; NULL: none, or said in `help`
-    const char *help;
-};
-
-#define AT(field) offsetof(struct options, field)
-#define BELOW_ONE 0.999999999999
-
-static const struct spec specs[] = {
-    {"stage", "0..3", INTEGER, AT(stage), 0, 3, "0",
-     "what is sharded: 1 optimizer state, 2 gradients, 3 parameters"},
-    {"device", "cpu|cuda", CHOICE, AT(device), 0, 0, "cpu",
-     "what computes: cuda is the GPU with the rank's number on its host, with f32 or bf16"},
-    {"dtype", "f32|bf16|f16", CHOICE, AT(dtype), 0, 0, "f32",
-     "of working copies and gradients; f16 has a dynamic loss scale"},
-    {"layers", "N", INTEGER, AT(dims.layers), 1, 4096, "4", "blocks"},
-    {"heads", "N", INTEGER, AT(dims.heads), 1, 4096, "4", "attention heads"},
-    {"width", "N", INTEGER, AT(dims.width), 1, 65536, "128", "of the residual stream"},
-    {"context", "T", INTEGER, AT(dims.context), 1, 65536, "128", "tokens a sequence"},
-    {"vocab", "N", INTEGER, AT(dims.vocab), 2, 65536, NULL,
-     "number of tokens (default 256, for .bin files 50257)"},
-    {"batch", "B", INTEGER, AT(batch), 1, 65536, "4", "sequences a micro-batch"},
-    {"micro-batches", "V", INTEGER, AT(micro_batches), 1, 1e6, NULL,
-     "micro-batches a step, over all ranks (default: as many as ranks)"},
-    {"steps", "N", INTEGER, AT(steps), 1, 1e9, "600", "steps to train"},
-    {"optimizer", "adamw|adam|sgd|lion|adagrad", CHOICE, AT(optimizer), 0, 0, "adamw", ""},
-    {"nesterov", NULL, SWITCH, AT(nesterov), 0, 0, NULL, "sgd: Nesterov's form of momentum"},
-    {"lr", "X", NUMBER, AT(lr), 0, 1e6, "3e-3", "learning rate after the warm-up"},
-    {"warmup", "N", INTEGER, AT(warmup), 0, 1e9, "20", "steps of linear warm-up"},
-    {"schedule", "constant|linear|cosine", CHOICE, AT(schedule), 0, 0, "cosine",
-     "of the learning rate after the warm-up"},
-    {"min-lr", "X", NUMBER, AT(min_lr), 0, 1e6, NULL,
-     "learning rate at the last step, unless constant (default: a tenth of lr)"},
-    {"beta1", "X", NUMBER, AT(beta1), 0, BELOW_ONE, "0.9",
-     "of adamw, adam, lion; the momentum of sgd, without dampening"},
-    {"beta2", "X", NUMBER, AT(beta2), 0, BELOW_ONE, "0.95", "of adamw, adam, lion"},
-    {"eps", "X", NUMBER, AT(eps), 0, 1, "1e-8", "of adamw, adam, adagrad"},
-    {"weight-decay", "X", NUMBER, AT(weight_decay), 0, 1e6, "0.1",
-     "on tensors of two dimensions: decoupled of adamw and lion, else L2"},
-    {"clip", "X", NUMBER, AT(clip), 0, 1e30, "1", "largest gradient norm; 0: don't clip"},
-    {"seed", "S", SEED, AT(seed), 0, 0, "1", "of first weights, shuffling and sampling"},
-    {"data", "PATH...", PATHS, AT(data), 0, 0, ".",
-     "text files or directories of them, read as bytes; or .bin files of tokens: llm.c's, of 16 or "
-     "32 bits, or 16-bit ones without a header"},
-    {"order", "shuffled|sequential", CHOICE, AT(order), 0, 0, "shuffled", "of the data"},
-    {"init", "FILE", TEXT, AT(init), 0, 0, NULL,
-     "first weights from this safetensors file, or index of several (default: random)"},
-    {"save", "FILE", TEXT, AT(save), 0, 0, NULL,
-     "write the weights to this safetensors file at the end (default: don't)"},
-    {"checkpoint", "DIR", TEXT, AT(checkpoint), 0, 0, NULL,
-     "save checkpoints of the run in this directory: every --save-every steps, and if the job is "
-     "asked to stop (default: don't)"},
-    {"save-every", "N", INTEGER, AT(save_every), 0, 1e9, "0",
-     "steps from one checkpoint to the next; 0: none but at a stop"},
-    {"keep", "N", INTEGER, AT(keep), 0, 1e9, "3", "checkpoints that remain; 0: all"},
-    {"beside-other-runs", NULL, SWITCH, AT(beside_other_runs), 0, 0, NULL,
-     "save in --checkpoint although there are checkpoints of other runs, which stay as they are"},
-    {"resume", "off|auto|DIR/step-N", TEXT, AT(resume), 0, 0, "off",
-     "go on from a checkpoint: auto is the newest good one of --checkpoint, if there is any; off: "
-     "there must be none, but with --beside-other-runs"},
-    {"sample", "N", INTEGER, AT(sample), 0, 1e6, "200", "tokens to generate at the end"},
-    {"fingerprint", "N", INTEGER, AT(fingerprint), 0, 1e9, "0",
-     "print the fingerprint every N steps, not only after the last"},
-    {"eval", "N", INTEGER, AT(eval), 0, 1e9, "0",
-     "every N steps print the loss of the data's last tenth, which is then kept from training"},
-    {"threads", "N", INTEGER, AT(threads), 1, 1024, "1", "threads a rank; changes no bit"},
-    {"recompute", NULL, SWITCH, AT(recompute), 0, 0, NULL,
-     "compute activations again in backward, not keep them; changes no bit"},
-    {"ranks", "N", INTEGER, AT(ranks), 1, 1024, NULL,
-     "run N ranks as threads of this process (default: what the launcher says)"},
-    {"transport", "auto|self|threads|shm|tcp", CHOICE, AT(transport), 0, 0, "auto",
-     "how ranks exchange data"},
-    {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, NULL,
-     "units gathered ahead at stage 3 (default 2; 4 with --offload-params nvme)"},
-    {"accumulate-local", NULL, SWITCH, AT(accumulate_local), 0, 0, NULL,
-     "stages 0, 1: add a rank's micro-batches before they travel; same bits at one number of "
-     "ranks"},
-    {"offload-optimizer", "host|nvme", TEXT, AT(offload_optimizer), 0, 0, NULL,
-     "where moments and master weights are: nvme is a file of --nvme-dir; changes no bit, and with "
-     "--resume auto a killed run goes on after its last step (default host)"},
-    {"offload-params", "host|nvme", TEXT, AT(offload_params), 0, 0, NULL,
-     "where working copies are: nvme, with --offload-optimizer nvme, is another file there, read "
-     "for each gather; changes no bit (default host)"},
-    {"offload-grads", "host|nvme", TEXT, AT(offload_grads), 0, 0, NULL,
-     "where sums of gradients are, likewise (default host)"},
-    {"nvme-dir", "DIR", TEXT, AT(nvme_dir), 0, 0, NULL, "of these files, which exists"},
-    {"io", "auto|uring|uring-plain|threads|sync", TEXT, AT(io), 0, 0, NULL,
-     "how they are read and written (default auto)"},
-    {"tile", "SIZE", BYTES, AT(tile_bytes), 0, 0, NULL,
-     "what is read, updated and written together, as 12MiB (default 2MiB)"},
-    {"host-bytes", "SIZE", BYTES, AT(host_bytes), 0, 0, NULL,
-     "memory of a rank for tiles (default: that of 48, and of those being compressed)"},
-    {"compress", "auto|on|off", TEXT, AT(compress), 0, 0, NULL,
-     "whether tiles are written compressed (default auto: if the first steps are faster with it)"},
-};
-
-#define SPECS (int)(sizeof specs / sizeof *specs)
-_Static_assert(sizeof specs / sizeof *specs <= OPTIONS_MAX, "options.text is too short");
 
 // strtol() and strtod() would also take blanks, signs and words.
 static bool starts_number(const char *text)
@@ -244,7 +137,7 @@ static const struct spec *find_spec(const char *word, const char **value)
     word += 2;
     const size_t length = strcspn(word, "=");
     *value = word[length] ? word + length + 1 : NULL;
-    for (int i = 0; i < SPECS; i++)
+    for (int i = 0; i < spec_count; i++)
         if (strlen(specs[i].name) == length && strncmp(specs[i].name, word, length) == 0)
             return &specs[i];
     return NULL;
@@ -290,7 +183,7 @@ static bool ends_with(const char *text, const char *end)
 
 static const char **text_of(struct options *o, const char *name)
 {
-    for (int i = 0; i < SPECS; i++)
+    for (int i = 0; i < spec_count; i++)
         if (strcmp(specs[i].name, name) == 0)
             return &o->text[i];
     return NULL;
@@ -376,7 +269,7 @@ static bool parse_all(struct options *o, int argc, char **argv, struct reason *r
     for (int i = 1; i < argc;)
         if (!parse_option(o, argc, argv, &i, reason))
             return false;
-    for (int i = 0; i < SPECS; i++) {
+    for (int i = 0; i < spec_count; i++) {
         const bool idle = lacks_directory(o, &specs[i]);
         if (o->text[i] && idle)
             return refuse(reason, "--%s %s needs a directory: --checkpoint", specs[i].name,
@@ -420,7 +313,7 @@ void options_help(const char *program)
            "(one rank without any of them). The same numbers come out, to the last bit, at every\n"
            "--stage, --threads and number of ranks, if --micro-batches is the same.\n\n",
            program);
-    for (int i = 0; i < SPECS; i++) {
+    for (int i = 0; i < spec_count; i++) {
         char name[64];
         snprintf(name, sizeof name, "--%s %s", specs[i].name,
                  specs[i].argument ? specs[i].argument : "");
@@ -472,7 +365,7 @@ static void print_quoted(const char *word)
 void options_print(const struct options *options, int micro_batches)
 {
     print_quoted(options->program);
-    for (int i = 0; i < SPECS; i++) {
+    for (int i = 0; i < spec_count; i++) {
         const struct spec *spec = &specs[i];
         if (spec->offset == AT(micro_batches)) {
             printf(" --%s %d", spec->name, micro_batches);
