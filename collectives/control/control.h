@@ -6,10 +6,10 @@
  * else: its flight recorder and its status. zero-run reads them while they are being written, and
  * writes what it wants of all ranks into the head. Nothing in it decides what a rank computes.
  *
- *   segment.c      creating it, and checking and mapping it in a rank.
- *   record.c       the flight recorder's and the status's writers and readers.
- *   stop.c         a request to stop, and who has heard it.
- *   signal_list.c  lists of signals that are such a request.
+ *   control_segment.c  creating it, and checking and mapping it in a rank.
+ *   control_record.c   the flight recorder's and the status's writers and readers.
+ *   control_stop.c     a request to stop, and who has heard it.
+ *   control_signals.c  lists of signals that are such a request.
  *
  * What is shared is read and written through these two only. Readers must expect anything in it: a
  * rank may have written over its area by mistake, or have died at any instruction.
@@ -158,7 +158,7 @@ struct control_segment {
     struct control_rank ranks[];
 };
 
-/* ------------------------------------------------------------------ segment.c */
+/* ------------------------------------------------------------------ control_segment.c */
 
 /** Bytes of a segment. *Local.* */
 size_t control_bytes(int world);
@@ -186,7 +186,7 @@ zero_result control_map(struct control_segment **segment, int rank, int world,
 /** Unmaps it; accepts NULL. *Local.* */
 void control_detach(struct control_segment *segment);
 
-/* ------------------------------------------------------------------ record.c */
+/* ------------------------------------------------------------------ control_record.c */
 
 /** Begins a record: its number is filled in, and the time if begin_ns is 0; then it is copied, and
  * what is not 0 in end_ns ends it already. Returns the number for control_end(); 0 if `area` is
@@ -248,7 +248,7 @@ void control_call_end(struct control_rank *area);
  * being written. *Local*, any process. */
 bool control_call_read(const struct control_rank *area, struct control_call *call, bool *under_way);
 
-/* ------------------------------------------------------------------ stop.c */
+/* ------------------------------------------------------------------ control_stop.c */
 
 /** Asks the ranks to stop. *Local*, zero-run. */
 void control_stop(struct control_segment *segment);
@@ -277,7 +277,7 @@ bool control_rank_heard(const struct control_rank *area);
  */
 uint64_t control_heard(const struct control_segment *segment);
 
-/* ------------------------------------------------------------------ signal_list.c */
+/* ------------------------------------------------------------------ control_signals.c */
 
 /** Adds the signals of a list, such as "USR1,HUP" or "USR1, HUP", to a set. ZERO_E_INVALID:
  * something else is in the list, or nothing; *set is as before, and the message says that `what`

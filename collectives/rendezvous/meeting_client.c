@@ -67,7 +67,7 @@ static zero_result hear_text(const struct meeting *meeting, char *text, size_t l
 // Keeps the name of the communicator that rank 0 is meeting for. ZERO_AGAIN.
 static zero_result hear_other(struct meeting *meeting, size_t length, struct base_error *error)
 {
-    char name[BOOT_NAME_BYTES + 1];
+    char name[BOOT_NAME_BYTES + 1] = "";
     const zero_result result = hear_text(meeting, name, length, error);
     if (result)
         return result;
@@ -158,7 +158,7 @@ static zero_result call_until_known(struct meeting *meeting, struct base_error *
 // Keeps what rank 0 says of the ranks that are missing.
 static zero_result hear_missing(struct meeting *meeting, size_t length, struct base_error *error)
 {
-    char ranks[BOOT_RANKS_BYTES + 1];
+    char ranks[BOOT_RANKS_BYTES + 1] = "";
     if (length > BOOT_RANKS_BYTES)
         return zero_fail(error, ZERO_E_INVALID, "rank 0 sent %zu bytes of missing ranks", length);
     const zero_result result = hear_text(meeting, ranks, length, error);

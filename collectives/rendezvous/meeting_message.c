@@ -200,6 +200,8 @@ static zero_result send_message(int fd, const struct boot_header *header,
         errno = base_fault("boot.send");
         const ssize_t moved = errno ? -1 : sendmsg(fd, &out, MSG_NOSIGNAL | MSG_DONTWAIT);
         const zero_result result = judge(fd, moved, &done, POLLOUT, deadline_ns, error);
+        if (result && done > 0) // the receiver is not to take what comes next for the rest of this
+            shutdown(fd, SHUT_WR);
         if (result)
             return result;
     }

@@ -79,8 +79,9 @@ static bool belongs(struct meeting *meeting, struct boot_caller *caller)
     }
     base_text_add(&(struct base_text){bytes, sizeof bytes, 0},
                   "it is of job %s, \"%s\", and this is job %s: give the ranks of a job the same "
-                  "ZERO_JOB, and every job a port of its own",
-                  hello->job, hello->name, meeting->place->job);
+                  "ZERO_JOB%s",
+                  hello->job, hello->name, meeting->place->job,
+                  meeting->way->apart ? ", and every job a port of its own" : "");
     refuse(meeting, caller, ZERO_E_INVALID, bytes);
     return false;
 }
@@ -112,8 +113,11 @@ static bool is_wrong(const struct meeting *meeting, const struct boot_hello *hel
     char text[BOOT_TEXT_BYTES];
     if (hello->rank < 1 || hello->rank >= world)
         base_text_add(why, "there is no rank %d of %d to wait for", hello->rank, world);
-    else if (hello->pid < 1 ||
-             (meeting->way->apart && (hello->port < 1 || hello->port > BOOT_PORT_MAX)))
+    else if (hello->pid < 1 && !meeting->way->apart)
+        base_text_add(why, "rank %d (host %s) can't be process %d", hello->rank, hello->host,
+                      hello->pid);
+    else if (meeting->way->apart &&
+             (hello->pid < 1 || hello->port < 1 || hello->port > BOOT_PORT_MAX))
         base_text_add(why, "rank %d (host %s) can't be process %d that listens at port %u",
                       hello->rank, hello->host, hello->pid, hello->port);
     else if (meeting->sockets[hello->rank] >= 0)
@@ -264,10 +268,13 @@ zero_result boot_server(struct meeting *meeting, struct base_error *error)
     meeting->wait.asked = NULL; // all have come: they learn of a request together
     if (!result)
         result = meeting->way->finish_server(meeting, &failure);
-    // Callers that have not said who they are hear of no failure.
     for (int rank = 1; result && rank < meeting->place->world; rank++)
         if (meeting->sockets[rank] >= 0)
             boot_send_failure(meeting->sockets[rank], result, failure.message);
+    // On several hosts, callers that have not said who they are may be strangers: they hear
+    // nothing.
+    for (int i = 0; result && !meeting->way->apart && i < meeting->callers->count; i++)
+        boot_send_failure(meeting->callers->all[i].fd, result, failure.message);
     boot_callers_close(meeting->callers);
     return result ? zero_fail(error, result, "%s", failure.message) : ZERO_OK;
 }

@@ -120,8 +120,8 @@ static void unreached_text(const struct meeting *meeting, zero_result result, co
     char place[BOOT_TEXT_BYTES];
     place_text(meeting, place);
     if (result == ZERO_AGAIN)
-        base_text_add(text, "rank 0 of %d did not come to the rendezvous in time (%s)",
-                      meeting->place->world, place);
+        base_text_add(text, "rank 0 of %d did not come to the rendezvous in time (%s): %s",
+                      meeting->place->world, place, why);
     else
         base_text_add(text, "%s", why);
 }

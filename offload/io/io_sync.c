@@ -1,5 +1,6 @@
 /* One transfer after the other, in commit: for tests, and where nothing else is to be had. */
 #include "base/arena.h"
+#include "base/tables.h"
 #include "offload/io/io_engine.h"
 
 #include <assert.h>
@@ -12,16 +13,25 @@ struct given {
 };
 
 struct sync_engine {
+    struct base_tables tables;
     unsigned depth;
     unsigned given_count, done_count;
     struct given *given;
     struct off_completion *done;
 };
 
+/** Lays the tables out, or only counts their bytes. */
+static void lay_tables(struct sync_engine *engine, unsigned depth)
+{
+    engine->given = base_tables_add(&engine->tables, depth, sizeof *engine->given);
+    engine->done = base_tables_add(&engine->tables, depth, sizeof *engine->done);
+}
+
 static struct off_io_memory sync_memory(unsigned depth)
 {
-    const size_t each = sizeof(struct given) + sizeof(struct off_completion);
-    return (struct off_io_memory){.bytes = sizeof(struct sync_engine) + depth * each};
+    struct sync_engine counted = {.tables.counts = true};
+    lay_tables(&counted, depth);
+    return (struct off_io_memory){.bytes = sizeof counted + counted.tables.bytes};
 }
 
 static void sync_destroy(void *state)
@@ -29,8 +39,7 @@ static void sync_destroy(void *state)
     struct sync_engine *engine = state;
     if (!engine)
         return;
-    base_free(engine->given);
-    base_free(engine->done);
+    base_tables_free(&engine->tables);
     base_free(engine);
 }
 
@@ -41,10 +50,9 @@ static zero_result sync_create(void **state, const struct off_io_engine_config *
     struct sync_engine *engine = base_calloc(1, sizeof *engine);
     if (engine) {
         engine->depth = config->depth;
-        engine->given = base_calloc(config->depth, sizeof *engine->given);
-        engine->done = base_calloc(config->depth, sizeof *engine->done);
+        lay_tables(engine, config->depth);
     }
-    if (!engine || !engine->given || !engine->done) {
+    if (!engine || engine->tables.failed) {
         sync_destroy(engine);
         return zero_fail(error, ZERO_E_NOMEM, "no memory for %u transfers", config->depth);
     }

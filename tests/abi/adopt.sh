@@ -5,6 +5,9 @@
 # are gone. README.md says the same numbers, and the code it shows is that of the programs.
 set -eu
 cd "$1"
+for command in patch clang-format; do
+    command -v "$command" >/dev/null || { echo "no $command here" && exit 77; }
+done
 status=0
 here="$(mktemp -d)" a="$here/a" b="$here/b"
 trap 'rm -rf "$here"' EXIT

@@ -447,39 +447,6 @@ static void a_foreign_listener_is_not_trusted(void **state)
     boot_ranks_end(&ranks, -1);
 }
 
-// Listens where rank 0 would.
-static int listen_as_rank_0(const struct boot_ranks *ranks)
-{
-    struct sockaddr_un address;
-    const socklen_t length = boot_address(&address, ranks->job, "main");
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(listen(fd, 4), 0);
-    return fd;
-}
-
-// Rank 0 is of another version of the library.
-static void another_version_is_named(void **state)
-{
-    (void)state;
-    struct boot_ranks ranks;
-    boot_ranks_begin(&ranks, 5000);
-    int listener = listen_as_rank_0(&ranks);
-    boot_ranks_start(&ranks, 1, 2, NULL);
-    int fd = accept(listener, NULL, NULL);
-    assert_true(fd >= 0);
-    const struct boot_header welcome = {
-        .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL + 1, .type = BOOT_KNOWN};
-    assert_int_equal(send(fd, &welcome, sizeof welcome, 0), sizeof welcome);
-    boot_ranks_wait(&ranks, 0);
-    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 4 of the rendezvous",
-                      "link all ranks with the same library");
-    boot_fd_close(&fd);
-    boot_fd_close(&listener);
-    boot_ranks_end(&ranks, -1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,7 +458,6 @@ int main(void)
         cmocka_unit_test(a_false_rank_is_named),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(a_foreign_listener_is_not_trusted),
-        cmocka_unit_test(another_version_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
  *   rank_output.c      lines of ranks, on their way to a terminal or file.
  *   terminal.c         the pseudo-terminal that a rank has for standard output.
  *   merge_warnings.c   warnings that several ranks give alike.
- *   rank_filter.c      --only: whose output is shown.
+ *   rank_filter.c      lists of ranks: read for --only, written for messages.
  *   tail.c             the last lines of a rank.
  *   run_metrics.c      --metrics: rank 0's lines on their way to the file.
  *   supervise.c        the loop: exits, output, deadlines.
@@ -228,7 +228,7 @@ struct run_inherited {
     bool ignored_hangup; /**< SIGHUP: a closed terminal is no reason to stop */
 };
 
-/** How the ranks of a start are to end. */
+/** How the ranks are to end. What is of one start, restart.c sets anew before the next. */
 struct run_stop {
     int signals; /**< received so far: the first asks or is passed on, the second kills */
     uint32_t number, sender; /**< of the last one; sender 0: the kernel, or out of sight */

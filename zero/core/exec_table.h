@@ -100,8 +100,8 @@ struct eng_exec {
     /** A unit is gathered: its values are where the program reads them, for what is queued on the
      * call's stream next. */
     zero_result (*show)(zero_ctx *z, zero_unit unit);
-    /** The reduction of a unit has started: what it has updated already, in a fused step, is on its
-     * way there before the step ends. */
+    /** A unit that is ready was handed on: what its reduction has updated already, in a fused step,
+     * is on its way there before the step ends. */
     zero_result (*show_updated)(zero_ctx *z, zero_unit unit);
     /** New values of all that persists are where the program reads them; what else is current is on
      * its way. */

@@ -166,22 +166,23 @@ static zero_result bring_sums(zero_ctx *z, zero_unit unit, unsigned char *gradie
     return r ? r : reduce_scatter(z, unit, gradient, error);
 }
 
-/** Adds up what was brought together, section by section; received NULL: nothing of other ranks. */
+/** Adds up what was brought together, section by section; received NULL: nothing of other ranks,
+ * else `room` bytes. */
 static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
-                       const unsigned char *received, struct base_error *error)
+                       const unsigned char *received, size_t room, struct base_error *error)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
+    size_t at = 0;
     zero_result r = ZERO_OK;
     for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
         const struct eng_section_place *place = &z->placement.sections[s];
         if (!z->io[s].trains)
             continue;
-        r = device_sum(z, s, gradient, received, error);
-        if (received)
-            received += (size_t)z->config.world * place->own_granules * BASE_GRANULE *
-                        eng_dtype_size(place->comm_dtype);
+        r = device_sum(z, s, gradient, received ? received + at : NULL, error);
+        at += (size_t)z->config.world * place->own_granules * BASE_GRANULE *
+              eng_dtype_size(place->comm_dtype);
     }
-    assert(received <= (unsigned char *)device_piece(z->device, DEVICE_RECEIVED + 1));
+    assert(!received || at <= room);
     return r;
 }
 
@@ -206,7 +207,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit, unsigned char *gradient,
     if (!r && state->peers)
         r = told(z, gcomm_before(state->peers, state->last, d->own), error);
     if (!r)
-        r = sum(z, unit, gradient, received, error);
+        r = sum(z, unit, gradient, received, half, error);
     if (!r && one_by_one) {
         r = d->ops->event_record(state->summed[state->turn], d->own, error);
         state->turn ^= 1;

@@ -16,8 +16,10 @@ zero_result eng_sums_lend(zero_ctx *z, const struct coll_all_gather *op)
     zero_result r = coll_drain(z->comm, &z->publication.sums_read);
     if (!r)
         r = coll_all_gather_start(z->comm, op, &z->publication.sums_read);
-    z->publication.sums_lent = !r;
-    return r ? eng_comm_failed(z, r) : ZERO_OK;
+    if (r)
+        return eng_comm_failed(z, r);
+    z->publication.sums_lent = true;
+    return ZERO_OK;
 }
 
 zero_result eng_sums_return(zero_ctx *z)

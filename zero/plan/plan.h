@@ -104,7 +104,7 @@ struct eng_gpu_fit {
     uint64_t needed;      /**< by all of these */
     uint64_t free, total; /**< of its memory, where a rank has looked; else 0 */
     char reason[512];     /**< if it has not: needed, free, and what would help; if it is unknown,
-                               why; if it has by what the plan does not show, by what; else "" */
+                               why; else "" */
 };
 
 /** What an update of the host's is without memory: how many bytes of state threads update a second,

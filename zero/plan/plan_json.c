@@ -167,7 +167,8 @@ static json_t *with_engine(json_t *files, const struct eng_plan *plan,
     files = with(files, "engine", string_or_null(disk->engine));
     files = with(files, "engine_passed", string_or_null(disk->engine_passed));
     files = with(files, "engine_passed_rank",
-                 disk->passed_rank >= 0 ? json_integer(disk->passed_rank) : json_null());
+                 *disk->engine_passed && disk->passed_rank >= 0 ? json_integer(disk->passed_rank)
+                                                                : json_null());
     files = with(files, "engine_ranks", string_or_null(disk->engine_ranks));
     files = with(files, "direct_unit",
                  disk->opened ? bytes_or_null(cached ? 0 : disk->direct_unit) : json_null());

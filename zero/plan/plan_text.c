@@ -263,7 +263,7 @@ static void write_io(struct base_text *text, const json_t *nvme)
     }
     if (has(nvme, "engine_ranks"))
         add(text, nvme, "  io of ranks  {engine_ranks}\n");
-    if (has(nvme, "lock_limit") && engine && strncmp(engine, "uring", 5) == 0 &&
+    if (has(nvme, "lock_limit") && engine && strcmp(engine, "uring") == 0 &&
         number(nvme, "registers") > number(nvme, "lock_limit"))
         add(text, nvme,
             "  locking      {~registers} by this host's ranks, of which a user may lock "

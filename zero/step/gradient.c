@@ -123,12 +123,13 @@ static zero_result open_gradient(zero_ctx *z, zero_unit unit, enum eng_grad_purp
 static zero_result reduce(zero_ctx *z, zero_unit unit)
 {
     const uint64_t begin = base_clock_ns();
+    const bool ends = eng_grad_ends_sum(z);
     zero_result r = eng_observe_unit(z, ENG_UNIT_GRAD_ARRIVED, unit);
     if (!r)
         r = z->exec->grad_add(z, unit);
-    if (!r && eng_grad_ends_sum(z))
+    if (!r && ends)
         r = z->store->sums->begin(z, unit);
-    if (!r && eng_grad_ends_sum(z))
+    if (!r && ends)
         r = z->link->reduce(z, unit);
     if (!r && (r = coll_progress(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);
