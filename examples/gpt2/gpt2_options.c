@@ -1,5 +1,6 @@
 #include "gpt2_option_table.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,6 +178,7 @@ static bool parse_option(struct options *o, int argc, char **argv, int *i, struc
 
 static bool ends_with(const char *text, const char *end)
 {
+    assert(text); // an argument of the command line, or a default
     const size_t length = strlen(text), tail = strlen(end);
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
