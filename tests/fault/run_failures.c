@@ -155,11 +155,15 @@ static void ranks_that_do_not_stop_are_killed(void **state)
 {
     (void)state;
     struct run_command run;
-    RUN_SCRIPT(&run,
-               "trap '' TERM; echo $$ > $D/s$RANK; [ $RANK = 2 ] && kill -STOP $$; "
-               "until [ -s $D/s1 ] && [ -s $D/s2 ]; do sleep 0.02; done; "
-               "[ $RANK = 0 ] && exit 6; while :; do sleep 0.1; done",
-               "-n", "3", "--grace", "1");
+    // Rank 0 fails only when the stop of rank 2 has been said: the order of the two is the test's.
+    START_SCRIPT(&run,
+                 "trap '' TERM; echo $$ > $D/s$RANK; [ $RANK = 2 ] && kill -STOP $$; "
+                 "until [ -s $D/s1 ] && [ -s $D/said ]; do sleep 0.02; done; "
+                 "[ $RANK = 0 ] && exit 6; while :; do sleep 0.1; done",
+                 "-n", "3", "--grace", "1");
+    run_await_error(&run, ") is stopped by SIGSTOP; ");
+    run_give_sign("said");
+    run_command_finish(&run);
     assert_true(run.seconds > 0.9);
     assert_int_equal(run.status, 6);
     // The stop is said, then the failure; that the stopped rank is woken to end is not.
