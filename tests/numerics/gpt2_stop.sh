@@ -58,7 +58,7 @@ expect_stopped() {
     [ -d "$dir/ck/step-$(printf %08d "$last")" ] || fail "no checkpoint of step $last"
     [ "$(ls -d "$dir"/ck/step-* | wc -l)" = 1 ] || fail "more than one checkpoint"
     grep -q "stopped on request after step $last\$" "$dir/out" || fail "it does not say so"
-    ! grep -q failed "$dir/out" || fail "somebody is blamed"
+    ! grep -q failed "$dir/out" || fail "a rank is said to have failed"
 }
 
 # It goes on where it was, on another number of ranks, to the same end.
@@ -85,6 +85,14 @@ guardian_of() {
 catches_signals() { # catches_signals <process>: SIGTERM, which is bit 14
     mask="$(sed -n 's/^SigCgt:.*\(....\)$/\1/p' "/proc/$1/status")"
     [ $((0x$mask & 0x4000)) != 0 ]
+}
+
+await_handler() { # await_handler <process>: until it catches SIGTERM
+    for _ in $(seq 1000); do
+        catches_signals "$1" && return
+        sleep 0.02
+    done
+    fail "process $1 does not catch SIGTERM"
 }
 
 start_rank() { # start_rank <rank> <options...>: as other launchers do
@@ -163,10 +171,7 @@ begin "before the first step"
 start_rank 0 $model
 first=$!
 running=$first
-for _ in $(seq 1000); do
-    catches_signals $first && break
-    sleep 0.01
-done
+await_handler $first
 kill -TERM $first
 start_rank 1 $model
 wait $! || [ $? = 75 ] || fail "the other rank"
@@ -191,7 +196,8 @@ for rank in 0 1; do
         LOCAL_RANK=$rank ZERO_JOB="missing-$$" "$gpt2" $model >>"$dir/out" 2>&1 &
     running="$running $!"
 done
-sleep 1
+for process in $running; do await_handler "$process"; done
+sleep 0.5
 kill -TERM $running
 for process in $running; do
     status=0
