@@ -1,7 +1,7 @@
 /**
  * zero/configuration.h: what zero_open() takes. Part of <zero/zero.h>, which includes it.
  *
- * A field has a line here. docs/guides/configuration.md has a section for each: allowed values,
+ * A field has a line here. docs/guides/configuration.md has a bucket for each: allowed values,
  * what it costs, and its errors.
  */
 #ifndef ZERO_CONFIGURATION_H

@@ -52,7 +52,7 @@ struct base_device_update {
     bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
 };
 
-/** A section's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
+/** A bucket's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
  * collectives/comm/comm.h says how. */
 struct base_device_sum {
     const void *received; /**< contribution k, but for the own one, at received + k * stride */
@@ -70,7 +70,7 @@ struct base_device_sum {
     bool store;         /**< the first block that is finished is stored instead of added */
     bool last;          /**< finishes the last block */
     double *squares;    /**< sum_squares() of the accumulator; NULL: not wanted */
-    uint64_t element;   /**< of the section, that is the first owned, below 2^40 */
+    uint64_t element;   /**< of the bucket, that is the first owned, below 2^40 */
     /** The least of what is there and number << 40 | element of each contribution's elements that
      * are not finite: UINT64_MAX if none was. NULL: not wanted */
     uint64_t *bad;
@@ -88,7 +88,7 @@ struct base_device_addition {
 /** A search of a contribution as it travels: what base_device_sum does with values that are not
  * finite. */
 struct base_device_search {
-    const void *values; /**< the whole section */
+    const void *values; /**< the whole bucket */
     zero_dtype dtype;
     size_t count;
     uint64_t number; /**< of the contribution */

@@ -184,7 +184,7 @@ INLINE const void *contribution(const struct base_device_sum *s, int k)
 }
 
 /** Rare: a contribution of a micro-batch has an element of the lane, from i on, that is not finite;
- * the section begins at element `first`. */
+ * the bucket begins at element `first`. */
 static __device__ __noinline__ void report_strip(const void *from, unsigned dtype, size_t i,
                                                  uint64_t *bad, uint64_t micro, uint64_t first)
 {

@@ -19,7 +19,7 @@
  *
  * Neither waits, nor does starting one, but for the time in which the transport gets it ready (that
  * of "host": until it is done), and for the oldest where GCOMM_UNDER_WAY are under way. All
- * ranks start the same operations in the same order; memory, spans and sections may be forgotten
+ * ranks start the same operations in the same order; memory, spans and buckets may be forgotten
  * when the call returns, the bytes they name stay untouched until the ticket is reached.
  *
  * A thread of each rank's watches what is under way: the transport's asynchronous errors, the
@@ -117,7 +117,7 @@ zero_result gcomm_ready(const char *transport, const struct base_device *device,
 
 /** The most that a rank moves by one operation. */
 struct gcomm_load {
-    size_t sections;
+    size_t buckets;
     size_t sent, received; /**< bytes; what goes to several ranks counts as often */
 };
 
@@ -142,9 +142,9 @@ zero_result gcomm_wait(struct gcomm *gcomm, uint64_t ticket);
 
 /* ------------------------------------------------------------------ operations */
 
-// All: *collective, ordered*. All memory is the device's. `ticket` may be NULL. Several sections
+// All: *collective, ordered*. All memory is the device's. `ticket` may be NULL. Several buckets
 // are one operation and one launch; what one writes overlaps nothing of another. Offsets and counts
-// are the same on all ranks, and so are the numbers of sections.
+// are the same on all ranks, and so are the numbers of buckets.
 
 /** Rank r's block of spans[r].count bytes ends up at whole + spans[r].offset on every rank. */
 struct gcomm_gathered {
@@ -156,7 +156,7 @@ struct gcomm_gathered {
 /** All-gather. Blocks of one size that follow each other in the order of ranks go by the
  * transport's own all-gather, all others from rank to rank. */
 struct gcomm_all_gather {
-    const struct gcomm_gathered *sections;
+    const struct gcomm_gathered *buckets;
     size_t count;
     struct coll_label label; /**< read by the call only, as all here are */
 };
@@ -182,7 +182,7 @@ struct gcomm_scattered {
 
 /** The transport of a canonical reduction, which its receiver sums in order. */
 struct gcomm_scatter {
-    const struct gcomm_scattered *sections;
+    const struct gcomm_scattered *buckets;
     size_t count;
     int contributors; /**< 1 .. world */
     struct coll_label label;
@@ -200,7 +200,7 @@ struct gcomm_reduced {
 /** The transport's own reduce-scatter: sums in whatever order, rounded to the dtype as often as it
  * likes, so the bits depend on the world and on the machine. */
 struct gcomm_reduce_scatter {
-    const struct gcomm_reduced *sections;
+    const struct gcomm_reduced *buckets;
     size_t count;
     zero_dtype dtype; /**< of sources and sums */
     struct coll_label label;

@@ -18,7 +18,7 @@ static struct coll_signature signature_of(enum coll_kind kind, const struct coll
     return signature;
 }
 
-/** Another section's spans. */
+/** Another bucket's spans. */
 static void sign(struct coll_signature *signature, const struct gcomm *gcomm,
                  const struct coll_span *spans)
 {
@@ -97,24 +97,24 @@ static const char *at(const void *memory, size_t offset)
 
 /* ------------------------------------------------------------------ all-gather */
 
-static zero_result gather_unevenly(struct gcomm *gcomm, const struct gcomm_gathered *section,
+static zero_result gather_unevenly(struct gcomm *gcomm, const struct gcomm_gathered *bucket,
                                    struct base_error *error)
 {
     const struct gcomm_transport *transport = gcomm->transport;
     const int mine = gcomm->host->rank, world = gcomm->host->world;
-    const struct coll_span *spans = section->spans;
-    char *const own = (char *)section->whole + spans[mine].offset;
+    const struct coll_span *spans = bucket->spans;
+    char *const own = (char *)bucket->whole + spans[mine].offset;
     zero_result result = ZERO_OK;
-    if (own != section->source && spans[mine].count > 0)
-        result = gcomm->kind->copy(own, section->source, spans[mine].count, gcomm->stream, error);
+    if (own != bucket->source && spans[mine].count > 0)
+        result = gcomm->kind->copy(own, bucket->source, spans[mine].count, gcomm->stream, error);
     // From the next rank on, so that not all begin with the same one.
     for (int k = 1; k < world && !result; k++) {
         const int to = (mine + k) % world, from = (mine + world - k) % world;
         if (spans[mine].count > 0)
-            result = transport->send(gcomm->link, section->source, spans[mine].count, to,
+            result = transport->send(gcomm->link, bucket->source, spans[mine].count, to,
                                      gcomm->stream, error);
         if (spans[from].count > 0 && !result)
-            result = transport->receive(gcomm->link, (char *)section->whole + spans[from].offset,
+            result = transport->receive(gcomm->link, (char *)bucket->whole + spans[from].offset,
                                         spans[from].count, from, gcomm->stream, error);
     }
     return result;
@@ -125,13 +125,13 @@ static zero_result give_all_gather(struct gcomm *gcomm, const void *op, struct b
     const struct gcomm_all_gather *gather = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < gather->count && !result; i++) {
-        const struct gcomm_gathered *section = &gather->sections[i];
-        if (!are_even(gcomm, section->spans))
-            result = gather_unevenly(gcomm, section, error);
-        else if (section->spans[0].count > 0)
-            result = gcomm->transport->all_gather(gcomm->link, section->source,
-                                                  (char *)section->whole + section->spans[0].offset,
-                                                  section->spans[0].count, gcomm->stream, error);
+        const struct gcomm_gathered *bucket = &gather->buckets[i];
+        if (!are_even(gcomm, bucket->spans))
+            result = gather_unevenly(gcomm, bucket, error);
+        else if (bucket->spans[0].count > 0)
+            result = gcomm->transport->all_gather(gcomm->link, bucket->source,
+                                                  (char *)bucket->whole + bucket->spans[0].offset,
+                                                  bucket->spans[0].count, gcomm->stream, error);
     }
     return result;
 }
@@ -142,14 +142,14 @@ static zero_result all_gather(struct gcomm *gcomm, const struct gcomm_all_gather
     struct coll_signature signature = signature_of(kind, &op->label);
     uint64_t bytes = 0;
     for (size_t i = 0; i < op->count; i++) {
-        const struct gcomm_gathered *section = &op->sections[i];
-        if (!coll_spans_fit(gcomm->host, section->spans, 1))
+        const struct gcomm_gathered *bucket = &op->buckets[i];
+        if (!coll_spans_fit(gcomm->host, bucket->spans, 1))
             return refuse(gcomm, &signature, COLL_SPANS_TOO_LONG);
-        if (is_missing(gcomm, section->whole, section->spans) ||
-            (!section->source && section->spans[gcomm->host->rank].count > 0))
+        if (is_missing(gcomm, bucket->whole, bucket->spans) ||
+            (!bucket->source && bucket->spans[gcomm->host->rank].count > 0))
             return refuse(gcomm, &signature, "no memory");
-        sign(&signature, gcomm, section->spans);
-        bytes += section->spans[gcomm->host->rank].count;
+        sign(&signature, gcomm, bucket->spans);
+        bytes += bucket->spans[gcomm->host->rank].count;
     }
     return enqueue(gcomm, &signature, bytes, give_all_gather, op, ticket);
 }
@@ -190,22 +190,22 @@ zero_result gcomm_exchange(struct gcomm *gcomm, const void *mine, size_t bytes, 
 
 /* ------------------------------------------------------------------ to the owners */
 
-static zero_result scatter_section(struct gcomm *gcomm, const struct gcomm_scatter *op,
-                                   const struct gcomm_scattered *section, struct base_error *error)
+static zero_result scatter_bucket(struct gcomm *gcomm, const struct gcomm_scatter *op,
+                                  const struct gcomm_scattered *bucket, struct base_error *error)
 {
     assert(op->contributors >= 1 && op->contributors <= gcomm->host->world);
     const struct gcomm_transport *transport = gcomm->transport;
     const int mine = gcomm->host->rank, world = gcomm->host->world;
-    const struct coll_span *spans = section->spans;
+    const struct coll_span *spans = bucket->spans;
     zero_result result = ZERO_OK;
     for (int k = 1; k < world && !result; k++) {
         const int to = (mine + k) % world, from = (mine + world - k) % world;
         if (mine < op->contributors && spans[to].count > 0)
-            result = transport->send(gcomm->link, at(section->source, spans[to].offset),
+            result = transport->send(gcomm->link, at(bucket->source, spans[to].offset),
                                      spans[to].count, to, gcomm->stream, error);
         if (from < op->contributors && spans[mine].count > 0 && !result)
             result = transport->receive(gcomm->link,
-                                        (char *)section->received + (size_t)from * section->stride,
+                                        (char *)bucket->received + (size_t)from * bucket->stride,
                                         spans[mine].count, from, gcomm->stream, error);
     }
     return result;
@@ -216,21 +216,20 @@ static zero_result give_scatter(struct gcomm *gcomm, const void *op, struct base
     const struct gcomm_scatter *scatter = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < scatter->count && !result; i++)
-        result = scatter_section(gcomm, scatter, &scatter->sections[i], error);
+        result = scatter_bucket(gcomm, scatter, &scatter->buckets[i], error);
     return result;
 }
 
 static const char *scatter_trouble(const struct gcomm *gcomm, const struct gcomm_scatter *op,
-                                   const struct gcomm_scattered *section)
+                                   const struct gcomm_scattered *bucket)
 {
-    const size_t own = section->spans[gcomm->host->rank].count;
-    if (!coll_spans_fit(gcomm->host, section->spans, 1))
+    const size_t own = bucket->spans[gcomm->host->rank].count;
+    if (!coll_spans_fit(gcomm->host, bucket->spans, 1))
         return COLL_SPANS_TOO_LONG;
-    if ((own > 0 && !section->received && gcomm->host->world > 1) ||
-        (gcomm->host->rank < op->contributors &&
-         is_missing(gcomm, section->source, section->spans)))
+    if ((own > 0 && !bucket->received && gcomm->host->world > 1) ||
+        (gcomm->host->rank < op->contributors && is_missing(gcomm, bucket->source, bucket->spans)))
         return "no memory";
-    if (own > section->stride)
+    if (own > bucket->stride)
         return "the stride is less than what a rank owns";
     return NULL;
 }
@@ -243,22 +242,22 @@ zero_result gcomm_scatter(struct gcomm *gcomm, const struct gcomm_scatter *op, u
     if (op->contributors < 1 || op->contributors > gcomm->host->world)
         return refuse(gcomm, &signature, "so many contributors there are not");
     for (size_t i = 0; i < op->count; i++) {
-        const char *trouble = scatter_trouble(gcomm, op, &op->sections[i]);
+        const char *trouble = scatter_trouble(gcomm, op, &op->buckets[i]);
         if (trouble)
             return refuse(gcomm, &signature, trouble);
-        sign(&signature, gcomm, op->sections[i].spans);
-        bytes += op->sections[i].spans[gcomm->host->rank].count;
+        sign(&signature, gcomm, op->buckets[i].spans);
+        bytes += op->buckets[i].spans[gcomm->host->rank].count;
     }
     return enqueue(gcomm, &signature, bytes, give_scatter, op, ticket);
 }
 
 /* ------------------------------------------------------------------ sums */
 
-static zero_result reduce_section(struct gcomm *gcomm, const struct gcomm_reduce_scatter *op,
-                                  const struct gcomm_reduced *section, struct base_error *error)
+static zero_result reduce_bucket(struct gcomm *gcomm, const struct gcomm_reduce_scatter *op,
+                                 const struct gcomm_reduced *bucket, struct base_error *error)
 {
     const struct gcomm_transport *transport = gcomm->transport;
-    const struct coll_span *spans = section->spans;
+    const struct coll_span *spans = bucket->spans;
     const size_t size = base_dtype_bytes(op->dtype);
     assert(size > 0);
     zero_result result = ZERO_OK;
@@ -266,12 +265,12 @@ static zero_result reduce_section(struct gcomm *gcomm, const struct gcomm_reduce
         return spans[0].count == 0
                    ? ZERO_OK
                    : transport->reduce_scatter(
-                         gcomm->link, at(section->source, spans[0].offset * size), section->sum,
+                         gcomm->link, at(bucket->source, spans[0].offset * size), bucket->sum,
                          spans[0].count, op->dtype, gcomm->stream, error);
     for (int rank = 0; rank < gcomm->host->world && !result; rank++)
         if (spans[rank].count > 0)
-            result = transport->reduce(gcomm->link, at(section->source, spans[rank].offset * size),
-                                       rank == gcomm->host->rank ? section->sum : NULL,
+            result = transport->reduce(gcomm->link, at(bucket->source, spans[rank].offset * size),
+                                       rank == gcomm->host->rank ? bucket->sum : NULL,
                                        spans[rank].count, op->dtype, rank, gcomm->stream, error);
     return result;
 }
@@ -282,7 +281,7 @@ static zero_result give_reduce_scatter(struct gcomm *gcomm, const void *op,
     const struct gcomm_reduce_scatter *reduce = op;
     zero_result result = ZERO_OK;
     for (size_t i = 0; i < reduce->count && !result; i++)
-        result = reduce_section(gcomm, reduce, &reduce->sections[i], error);
+        result = reduce_bucket(gcomm, reduce, &reduce->buckets[i], error);
     return result;
 }
 
@@ -296,13 +295,13 @@ zero_result gcomm_reduce_scatter(struct gcomm *gcomm, const struct gcomm_reduce_
     if (size == 0)
         return refuse(gcomm, &signature, "no such dtype");
     for (size_t i = 0; i < op->count; i++) {
-        const struct gcomm_reduced *section = &op->sections[i];
-        const size_t own = section->spans[gcomm->host->rank].count;
-        if (!coll_spans_fit(gcomm->host, section->spans, size))
+        const struct gcomm_reduced *bucket = &op->buckets[i];
+        const size_t own = bucket->spans[gcomm->host->rank].count;
+        if (!coll_spans_fit(gcomm->host, bucket->spans, size))
             return refuse(gcomm, &signature, COLL_SPANS_TOO_LONG);
-        if (is_missing(gcomm, section->source, section->spans) || (!section->sum && own > 0))
+        if (is_missing(gcomm, bucket->source, bucket->spans) || (!bucket->sum && own > 0))
             return refuse(gcomm, &signature, "no memory");
-        sign(&signature, gcomm, section->spans);
+        sign(&signature, gcomm, bucket->spans);
         bytes += own * size;
     }
     return enqueue(gcomm, &signature, bytes, give_reduce_scatter, op, ticket);

@@ -49,13 +49,13 @@ static zero_result staged_prepare(const struct gcomm_config *config, struct base
                : ZERO_OK;
 }
 
-/** A move a section and peer each way, whose bytes begin at a place of their own; and the spans
+/** A move a bucket and peer each way, whose bytes begin at a place of their own; and the spans
  * that a gather has. */
 static size_t staged_memory(int world, const struct gcomm_load *most)
 {
     assert(world >= 1);
-    const size_t moves = 2 * most->sections * (size_t)world;
-    const size_t spans = most->sections * (size_t)world * sizeof(struct coll_span);
+    const size_t moves = 2 * most->buckets * (size_t)world;
+    const size_t spans = most->buckets * (size_t)world * sizeof(struct coll_span);
     const size_t listed = moves > LEAST_MOVES / 2 ? 2 * moves : LEAST_MOVES;
     return sizeof(struct link) + listed * sizeof(struct move) + most->sent + most->received +
            spans + moves * PLACE;

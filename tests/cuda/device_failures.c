@@ -520,8 +520,8 @@ static zero_result differ(struct device_rank *rank, char *memory, int how, bool 
     struct coll_span spans[DEVICE_RANKS_MOST];
     for (int r = 0; r < rank->world; r++)
         spans[r] = (struct coll_span){(size_t)r * 128, other && r == 0 ? 64 : 128};
-    const struct gcomm_gathered section = {memory + spans[rank->rank].offset, memory, spans};
-    const struct gcomm_all_gather gather = {&section, 1, label};
+    const struct gcomm_gathered bucket = {memory + spans[rank->rank].offset, memory, spans};
+    const struct gcomm_all_gather gather = {&bucket, 1, label};
     if (how == OTHER_SIZE || (how == OTHER_ORDER && other))
         return gcomm_exchange(rank->device, memory, other && how == OTHER_SIZE ? 64 : 128,
                               memory + 128, label, NULL);

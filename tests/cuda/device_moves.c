@@ -13,7 +13,7 @@
 
 enum {
     SKIPPED = 77,
-    SECTIONS = 3,
+    BUCKETS = 3,
     LAYOUTS = 8,
     MOST_COUNT = 40000,
     FENCE = 61,
@@ -46,13 +46,13 @@ static size_t lay_out(struct coll_span *spans, int world, int layout, size_t cou
     return end;
 }
 
-struct section {
+struct bucket {
     struct coll_span spans[DEVICE_RANKS_MOST];
     size_t count, at; // elements of the vector, and where it begins in the buffer
 };
 
 struct plan {
-    struct section sections[SECTIONS];
+    struct bucket buckets[BUCKETS];
     int count;
     size_t size, bytes; // of an element, of the buffer
 };
@@ -60,14 +60,14 @@ struct plan {
 static void make_plan(struct plan *plan, int world, int number, size_t size)
 {
     size_t at = FENCE;
-    *plan = (struct plan){.count = 1 + number % SECTIONS, .size = size};
+    *plan = (struct plan){.count = 1 + number % BUCKETS, .size = size};
     for (int s = 0; s < plan->count; s++) {
-        struct section *section = &plan->sections[s];
+        struct bucket *bucket = &plan->buckets[s];
         const int choice = number + 3 * s;
-        section->count = lay_out(section->spans, world, choice % LAYOUTS,
-                                 counts[(size_t)(choice / LAYOUTS) % 5]);
-        section->at = at;
-        at += section->count + FENCE;
+        bucket->count =
+            lay_out(bucket->spans, world, choice % LAYOUTS, counts[(size_t)(choice / LAYOUTS) % 5]);
+        bucket->at = at;
+        at += bucket->count + FENCE;
     }
     plan->bytes = at * size;
 }
@@ -129,23 +129,23 @@ static bool is_as_expected(struct device_rank *rank, struct buffers *it, const v
 static bool gather(struct device_rank *rank, struct buffers *it, int number)
 {
     struct plan plan;
-    struct gcomm_gathered sections[SECTIONS];
+    struct gcomm_gathered buckets[BUCKETS];
     uint64_t ticket;
     make_plan(&plan, rank->world, number, 1);
     memset(it->host, 0x5a, plan.bytes);
     memcpy(it->expected, it->host, plan.bytes);
     for (int s = 0; s < plan.count; s++) {
-        const struct section *section = &plan.sections[s];
-        const struct coll_span own = section->spans[rank->rank];
+        const struct bucket *bucket = &plan.buckets[s];
+        const struct coll_span own = bucket->spans[rank->rank];
         const bool in_place = (number + s) % 2 == 0;
         for (int r = 0; r < rank->world; r++)
-            fill(it->expected + section->at + section->spans[r].offset, section->spans[r].count, r,
-                 number, section->at);
-        fill(it->host + section->at + own.offset, own.count, rank->rank, number, section->at);
-        sections[s] = (struct gcomm_gathered){
-            .source = (in_place ? it->to : it->from) + section->at + own.offset,
-            .whole = it->to + section->at,
-            .spans = section->spans,
+            fill(it->expected + bucket->at + bucket->spans[r].offset, bucket->spans[r].count, r,
+                 number, bucket->at);
+        fill(it->host + bucket->at + own.offset, own.count, rank->rank, number, bucket->at);
+        buckets[s] = (struct gcomm_gathered){
+            .source = (in_place ? it->to : it->from) + bucket->at + own.offset,
+            .whole = it->to + bucket->at,
+            .spans = bucket->spans,
         };
     }
     NEED(device_rank_put(rank, it->from, it->host, plan.bytes));
@@ -153,11 +153,11 @@ static bool gather(struct device_rank *rank, struct buffers *it, int number)
     for (int s = 0; s < plan.count; s++) // what is not in place has to be brought there
         if ((number + s) % 2 != 0)
             NEED(rank->gpu->zero(
-                     it->to + plan.sections[s].at + plan.sections[s].spans[rank->rank].offset,
-                     plan.sections[s].spans[rank->rank].count, rank->stream, NULL) == ZERO_OK);
+                     it->to + plan.buckets[s].at + plan.buckets[s].spans[rank->rank].offset,
+                     plan.buckets[s].spans[rank->rank].count, rank->stream, NULL) == ZERO_OK);
     NEED(gcomm_after(rank->device, rank->stream) == ZERO_OK);
     const struct gcomm_all_gather op = {
-        sections, (size_t)plan.count, {"unit", (uint32_t)number, "gathered"}};
+        buckets, (size_t)plan.count, {"unit", (uint32_t)number, "gathered"}};
     NEED(gcomm_all_gather(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, plan.bytes, ticket);
 }
@@ -175,18 +175,18 @@ static bool gathers(struct device_rank *rank)
 
 /* ------------------------------------------------------------------ to the owners */
 
-static size_t most_owned(const struct section *section, int world)
+static size_t most_owned(const struct bucket *bucket, int world)
 {
     size_t most = 0;
     for (int r = 0; r < world; r++)
-        most = section->spans[r].count > most ? section->spans[r].count : most;
+        most = bucket->spans[r].count > most ? bucket->spans[r].count : most;
     return most;
 }
 
 static bool scatter(struct device_rank *rank, struct buffers *it, int number)
 {
     struct plan plan;
-    struct gcomm_scattered sections[SECTIONS];
+    struct gcomm_scattered buckets[BUCKETS];
     size_t at = 0;
     uint64_t ticket;
     const int contributors = 1 + number % rank->world;
@@ -196,16 +196,16 @@ static bool scatter(struct device_rank *rank, struct buffers *it, int number)
     NEED(device_rank_sync(rank)); // the host's memory is used again
     memset(it->expected, 0x5a, (size_t)rank->world * MOST_BYTES);
     for (int s = 0; s < plan.count; s++) {
-        const struct section *section = &plan.sections[s];
-        const struct coll_span own = section->spans[rank->rank];
-        struct coll_span *spans = plan.sections[s].spans;
-        const size_t stride = 2 * most_owned(section, rank->world) + (size_t)(number % 2) * 6;
+        const struct bucket *bucket = &plan.buckets[s];
+        const struct coll_span own = bucket->spans[rank->rank];
+        struct coll_span *spans = plan.buckets[s].spans;
+        const size_t stride = 2 * most_owned(bucket, rank->world) + (size_t)(number % 2) * 6;
         for (int k = 0; k < contributors; k++)
             if (k != rank->rank)
                 fill(it->expected + at + (size_t)k * stride, own.count * 2, k, number,
-                     (section->at + own.offset) * 2);
-        sections[s] = (struct gcomm_scattered){
-            .source = it->from + section->at * 2,
+                     (bucket->at + own.offset) * 2);
+        buckets[s] = (struct gcomm_scattered){
+            .source = it->from + bucket->at * 2,
             .received = it->to + at,
             .stride = stride,
             .spans = spans,
@@ -217,7 +217,7 @@ static bool scatter(struct device_rank *rank, struct buffers *it, int number)
     memset(it->host, 0x5a, at);
     NEED(after_put(rank, it->to, it, at));
     const struct gcomm_scatter op = {
-        sections, (size_t)plan.count, contributors, {"unit", (uint32_t)number, "scattered"}};
+        buckets, (size_t)plan.count, contributors, {"unit", (uint32_t)number, "scattered"}};
     NEED(gcomm_scatter(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, at, ticket);
 }
@@ -255,7 +255,7 @@ static int value_of(int rank, size_t i, int number)
 static bool reduce(struct device_rank *rank, struct buffers *it, int number, zero_dtype dtype)
 {
     struct plan plan;
-    struct gcomm_reduced sections[SECTIONS];
+    struct gcomm_reduced buckets[BUCKETS];
     uint64_t ticket;
     const size_t size = dtype == ZERO_F32 ? 4 : 2;
     make_plan(&plan, rank->world, number, size);
@@ -264,25 +264,25 @@ static bool reduce(struct device_rank *rank, struct buffers *it, int number, zer
         set_value(it->host + i * size, dtype, value_of(rank->rank, i, number));
     memcpy(it->expected, it->host, plan.bytes);
     for (int s = 0; s < plan.count; s++) {
-        const struct section *section = &plan.sections[s];
-        const struct coll_span own = section->spans[rank->rank];
-        const size_t first = section->at + own.offset;
+        const struct bucket *bucket = &plan.buckets[s];
+        const struct coll_span own = bucket->spans[rank->rank];
+        const size_t first = bucket->at + own.offset;
         for (size_t i = first; i < first + own.count; i++) {
             int sum = 0;
             for (int r = 0; r < rank->world; r++)
                 sum += value_of(r, i, number);
             set_value(it->expected + i * size, dtype, sum);
         }
-        sections[s] = (struct gcomm_reduced){
-            .source = ((number + s) % 2 ? it->from : it->to) + section->at * size,
+        buckets[s] = (struct gcomm_reduced){
+            .source = ((number + s) % 2 ? it->from : it->to) + bucket->at * size,
             .sum = it->to + first * size,
-            .spans = section->spans,
+            .spans = bucket->spans,
         };
     }
     NEED(device_rank_put(rank, it->from, it->host, plan.bytes));
     NEED(after_put(rank, it->to, it, plan.bytes));
     const struct gcomm_reduce_scatter op = {
-        sections, (size_t)plan.count, dtype, {"unit", (uint32_t)number, "reduced"}};
+        buckets, (size_t)plan.count, dtype, {"unit", (uint32_t)number, "reduced"}};
     NEED(gcomm_reduce_scatter(rank->device, &op, &ticket) == ZERO_OK);
     return is_as_expected(rank, it, it->to, plan.bytes, ticket);
 }
@@ -328,7 +328,7 @@ static bool nothing(struct device_rank *rank)
     const struct gcomm_gathered gathered = {NULL, NULL, spans};
     const struct gcomm_scattered scattered = {NULL, NULL, 0, spans};
     const struct gcomm_reduced reduced = {NULL, NULL, spans};
-    const struct gcomm_all_gather gather = {.sections = &gathered, .count = 1};
+    const struct gcomm_all_gather gather = {.buckets = &gathered, .count = 1};
     const struct gcomm_scatter scatter_it = {&scattered, 1, rank->world, {NULL, 0, NULL}};
     const struct gcomm_reduce_scatter reduce_it = {&reduced, 1, ZERO_BF16, {NULL, 0, NULL}};
     const struct gcomm_all_gather none = {.count = 0};

@@ -128,26 +128,26 @@ static void a_step_may_be_fused_or_not(void **state)
 
 /* ------------------------------------------------------------------ before zero_step() */
 
-enum { SECTIONS = 32, LOOKED_AT = 4 };
+enum { BUCKETS = 32, LOOKED_AT = 4 };
 
 struct weights {
-    float of[SECTIONS][LOOKED_AT];
+    float of[BUCKETS][LOOKED_AT];
 };
 
-// The first of this rank's best weights of each section, wherever they are, when all that is queued
+// The first of this rank's best weights of each bucket, wherever they are, when all that is queued
 // has been done.
 static bool look_at_weights(const struct place *place, struct weights *weights)
 {
     const zero_ctx *z = place->rank->z;
     void *own = z->device->own;
     memset(weights, 0, sizeof *weights);
-    TEAM_CHECK(z->layout.section_count <= SECTIONS);
+    TEAM_CHECK(z->layout.bucket_count <= BUCKETS);
     for (int s = 0; s < 2; s++)
         TEAM_CHECK(gpu->stream_sync(place->streams[s], NULL) == ZERO_OK);
     TEAM_CHECK(gpu->stream_sync(own, NULL) == ZERO_OK);
     TEAM_CHECK(hosts || device_tiles_settle(z, NULL) == ZERO_OK);
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *at = &z->placement.sections[s];
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
+        const struct eng_bucket_place *at = &z->placement.buckets[s];
         size_t size;
         if (at->state_granules == 0)
             continue;
@@ -159,9 +159,9 @@ static bool look_at_weights(const struct place *place, struct weights *weights)
 
 // What is readable at any time waits, and so does all at stage 0 with several ranks. The host
 // updates the unit that is handed over last when it comes back.
-static bool is_early(const zero_ctx *z, size_t section)
+static bool is_early(const zero_ctx *z, size_t bucket)
 {
-    const struct eng_section *at = &z->layout.sections[section];
+    const struct eng_bucket *at = &z->layout.buckets[bucket];
     return !at->persistent && (z->config.stage > 0 || z->config.world == 1) &&
            !(hosts && at->unit == 0);
 }
@@ -175,9 +175,9 @@ static bool update_behind_backward(struct place *place)
     if (!job_train(place, 1) || !look_at_weights(place, &before) || !job_micro_batches(place) ||
         !look_at_weights(place, &after))
         return false;
-    for (size_t s = 0; s < rank->z->layout.section_count; s++) {
+    for (size_t s = 0; s < rank->z->layout.bucket_count; s++) {
         const bool changed = memcmp(before.of[s], after.of[s], sizeof *before.of) != 0;
-        const bool waits = !is_early(rank->z, s) || !rank->z->placement.sections[s].state_granules;
+        const bool waits = !is_early(rank->z, s) || !rank->z->placement.buckets[s].state_granules;
         TEAM_CHECK(changed == !waits || (hosts && !waits && rank->world > 1)); // when bytes move
     }
     TEAM_OK(rank, toy_update_on(rank, &place->job->toy, place->streams[0]));
@@ -339,7 +339,7 @@ static bool train_badly(struct place *place)
     TEAM_CHECK(gpu->enter(rank->z->device->number, NULL) == ZERO_OK);
     const bool looked = look_at_weights(place, &weights);
     gpu->leave();
-    for (int i = 0; looked && i < SECTIONS * LOOKED_AT; i++)
+    for (int i = 0; looked && i < BUCKETS * LOOKED_AT; i++)
         TEAM_CHECK(isfinite(weights.of[i / LOOKED_AT][i % LOOKED_AT]));
     return looked;
 }

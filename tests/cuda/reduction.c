@@ -73,7 +73,7 @@ static void one_rank_rounds_as_the_host(void **state)
     }
 }
 
-// Between steps; a group's tensors are frozen for some of them, beside others in their sections.
+// Between steps; a group's tensors are frozen for some of them, beside others in their buckets.
 static bool change_course(struct place *place)
 {
     struct team_rank *rank = place->rank;

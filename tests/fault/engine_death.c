@@ -49,8 +49,8 @@ struct job {
 static void copy_image(const zero_ctx *z, struct image *image)
 {
     image->count = 0;
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         const size_t first = place->state_first * BASE_GRANULE;
         const size_t count = place->state_granules * BASE_GRANULE;
         if (count == 0 || image->count + 3 * count > MOST_FLOATS)

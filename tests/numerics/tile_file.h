@@ -68,11 +68,11 @@ uint64_t identity(const struct job *job, uint64_t seed);
 
 /* ------------------------------------------------------------------ 5.4: tiles */
 
-/** A run of granules of one section in one tile. */
+/** A run of granules of one bucket in one tile. */
 struct piece {
     uint32_t unit;
-    uint64_t kind;            /**< names the section in its unit */
-    uint64_t first, granules; /**< of the section */
+    uint64_t kind;            /**< names the bucket in its unit */
+    uint64_t first, granules; /**< of the bucket */
     uint32_t tile;
     uint64_t offset; /**< in the contents of the tile */
 };
@@ -83,12 +83,12 @@ struct cut {
     uint64_t tile_bytes[TILES_MAX];
 };
 
-/** What sorts a unit's slices into sections, in their order. */
+/** What sorts a unit's slices into buckets, in their order. */
 uint64_t kind_of(const struct job *job, const struct tensor *tensor);
 
 bool is_in(const struct tensor *tensor, uint32_t unit);
 
-/** Bytes of an element with its moments, and of one of its fields (0: weights), in a section. */
+/** Bytes of an element with its moments, and of one of its fields (0: weights), in a bucket. */
 uint64_t element_bytes(uint64_t kind);
 uint64_t field_bytes(uint64_t kind, uint32_t field);
 

@@ -116,7 +116,7 @@ uint64_t identity(const struct job *job, uint64_t seed)
 
 /* ------------------------------------------------------------------ 5.4: tiles */
 
-// What sorts a unit's slices into sections, in their order.
+// What sorts a unit's slices into buckets, in their order.
 uint64_t kind_of(const struct job *job, const struct tensor *tensor)
 {
     const bool persistent = numel_of(tensor) <= PERSIST;
@@ -130,9 +130,9 @@ bool is_in(const struct tensor *tensor, uint32_t unit)
 }
 
 // The next kind after `kind` (UINT64_MAX: the first one) in a unit, of those that train or are
-// frozen; UINT64_MAX: there is none. *granules is how many the section has.
-static uint64_t next_section(const struct job *job, uint32_t unit, bool frozen, uint64_t kind,
-                             uint64_t *granules)
+// frozen; UINT64_MAX: there is none. *granules is how many the bucket has.
+static uint64_t next_bucket(const struct job *job, uint32_t unit, bool frozen, uint64_t kind,
+                            uint64_t *granules)
 {
     uint64_t next = UINT64_MAX;
     *granules = 0;
@@ -151,12 +151,12 @@ static uint64_t next_section(const struct job *job, uint32_t unit, bool frozen, 
 static uint64_t granules_of(const struct job *job, uint32_t unit, bool frozen)
 {
     uint64_t count = 0, granules, kind = UINT64_MAX;
-    while ((kind = next_section(job, unit, frozen, kind, &granules)) != UINT64_MAX)
+    while ((kind = next_bucket(job, unit, frozen, kind, &granules)) != UINT64_MAX)
         count += granules;
     return count;
 }
 
-// Bytes of an element with its moments, in a section.
+// Bytes of an element with its moments, in a bucket.
 uint64_t element_bytes(uint64_t kind)
 {
     const bool narrow = kind >> 40 && (kind >> 24 & 255) != F32;
@@ -192,8 +192,8 @@ static void cut_half(const struct job *job, uint32_t rank, bool frozen, struct c
     for (uint32_t unit = 0; unit < job->units; unit++) {
         const uint64_t share = parts(granules_of(job, unit, frozen), job->world);
         const uint64_t from = rank * share, to = from + share;
-        uint64_t begin = 0, granules, kind = UINT64_MAX; // begin: of the section in the unit
-        while ((kind = next_section(job, unit, frozen, kind, &granules)) != UINT64_MAX) {
+        uint64_t begin = 0, granules, kind = UINT64_MAX; // begin: of the bucket in the unit
+        while ((kind = next_bucket(job, unit, frozen, kind, &granules)) != UINT64_MAX) {
             const uint64_t first = from > begin ? from - begin : 0;
             const uint64_t end = to < begin ? 0 : to - begin < granules ? to - begin : granules;
             put_granules(job, cut, &used, unit, kind, first, end);

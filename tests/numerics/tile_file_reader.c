@@ -24,7 +24,7 @@ struct state {
     uint64_t seen;                          // elements
 };
 
-// Copies what a section's granule has in a piece to its tensor.
+// Copies what a bucket's granule has in a piece to its tensor.
 static void take_granule(const struct job *job, const struct piece *piece,
                          const unsigned char *contents, uint64_t granule, struct state *state)
 {

@@ -172,7 +172,7 @@ static size_t decode_block(const unsigned char *stored, size_t left, unsigned ch
     return at;
 }
 
-// Which moments of a section are never negative: those that are in all its tensors.
+// Which moments of a bucket are never negative: those that are in all its tensors.
 static uint32_t squares_of(const struct job *job, uint32_t unit, uint64_t kind)
 {
     uint32_t squares = 3;

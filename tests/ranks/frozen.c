@@ -27,7 +27,7 @@ struct job {
     int stage, world;
     const char *gather;
     bool paranoid;
-    bool together; /**< small tensors are in one section with large ones */
+    bool together; /**< small tensors are in one bucket with large ones */
     enum way way;
     zero_group group; /**< the one that doesn't change */
     double norm[STEPS];

@@ -124,7 +124,7 @@ static bool await_tile(struct team_rank *rank, zero_unit unit)
     zero_ctx *z = rank->z;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     TEAM_OK(rank, zero_barrier(z));
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
         while (z->io[s].reduce_started && !coll_complete(&z->io[s].reduce))
             TEAM_CHECK(coll_progress(z->comm) == ZERO_OK);
     if (!z->tier || !z->update.begun)
@@ -161,8 +161,8 @@ static bool is_due(const zero_ctx *z, zero_unit unit)
         return false;
     const struct eng_piece_run run = tier->tiles.of_tile[tier->order[tier->updated]];
     for (size_t i = run.first; i < run.first + run.count; i++) {
-        const size_t s = tier->tiles.pieces[i].section;
-        if (z->layout.sections[s].unit < unit || !eng_fused_early(z, s))
+        const size_t s = tier->tiles.pieces[i].bucket;
+        if (z->layout.buckets[s].unit < unit || !eng_fused_early(z, s))
             return false;
     }
     return true;

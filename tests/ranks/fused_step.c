@@ -381,8 +381,8 @@ static bool spoil(struct team_rank *rank, void *user)
             "stacked, slice 1, element 1234");
     TEAM_CHECK(!strstr(zero_last_error(rank->z), "a part of the fused update is made") ==
                (job->stage == 0 && rank->world > 1));
-    for (size_t s = 0; s < rank->z->layout.section_count; s++) {
-        const struct eng_section_place *place = &rank->z->placement.sections[s];
+    for (size_t s = 0; s < rank->z->layout.bucket_count; s++) {
+        const struct eng_bucket_place *place = &rank->z->placement.buckets[s];
         const float *weights = eng_weights(rank->z, s, place->state_first * BASE_GRANULE);
         for (size_t i = 0; i < place->state_granules * BASE_GRANULE; i++)
             TEAM_CHECK(isfinite(weights[i]));

@@ -96,8 +96,8 @@ static bool spoil_sums(const struct team_rank *rank, const struct job *job, bool
     const zero_ctx *z = rank->z;
     const bool expected = !job->kept && !job->way->summed && (once || job->way->local);
     bool some = false;
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        some = some || (!z->layout.sections[s].frozen && eng_grad_is_sum(z, s));
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        some = some || (!z->layout.buckets[s].frozen && eng_grad_is_sum(z, s));
     TEAM_CHECK(some == expected);
     memset(z->memory.sums, 0xff, z->placement.sums_bytes);
     return true;

@@ -293,8 +293,8 @@ static bool train_many(struct team_rank *rank, void *user)
     return true;
 }
 
-/** 256 sections are published at a time, more than can be under way. */
-static void many_sections(void **state)
+/** 256 buckets are published at a time, more than can be under way. */
+static void many_buckets(void **state)
 {
     (void)state;
     struct job *expected = team_shared(sizeof *expected), *job = team_shared(sizeof *job);
@@ -320,7 +320,7 @@ int main(void)
         cmocka_unit_test(nobody_writes_what_is_read),
         cmocka_unit_test(sums_stay_until_all_have_read_them),
         cmocka_unit_test(gradients_stay_until_all_have_read_them),
-        cmocka_unit_test(many_sections),
+        cmocka_unit_test(many_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

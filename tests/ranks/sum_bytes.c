@@ -30,7 +30,7 @@ static const struct toy toy = {.tensors = tensors,
 /** Of a rank's sums of a unit: those it adds to, and all. */
 static void bytes_of(const zero_ctx *z, size_t *own, size_t *all)
 {
-    const struct eng_section_place *place = &z->placement.sections[0];
+    const struct eng_bucket_place *place = &z->placement.buckets[0];
     *own = place->own_granules * BASE_GRANULE * sizeof(float);
     *all = place->state_granules * BASE_GRANULE * sizeof(float);
 }

@@ -35,8 +35,8 @@ struct job {
 static uint64_t hash_state(const zero_ctx *z)
 {
     uint64_t hash = 0;
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         const size_t first = place->state_first * BASE_GRANULE;
         const size_t bytes = place->state_granules * BASE_GRANULE * sizeof(float);
         hash = base_hash64(eng_weights(z, s, first), bytes, hash);

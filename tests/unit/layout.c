@@ -55,12 +55,12 @@ static void every_granule_has_one_owner(void **state)
             size_t seen = 0;
             for (int r = 0; r < world; r++) {
                 size_t mine = 0;
-                for (size_t s = unit->first_section; s < unit->first_section + unit->section_count;
+                for (size_t s = unit->first_bucket; s < unit->first_bucket + unit->bucket_count;
                      s++) {
                     size_t first, count;
                     eng_layout_own(&layout, s, r, &first, &count);
                     if (count)
-                        assert_int_equal(layout.sections[s].first + first, seen);
+                        assert_int_equal(layout.buckets[s].first + first, seen);
                     seen += count;
                     mine += count;
                 }
@@ -74,8 +74,8 @@ static void every_granule_has_one_owner(void **state)
     eng_model_free(&model);
 }
 
-/** Slices fill their sections without gap, each in a section of its dtype and residence. */
-static void slices_fill_their_sections(void **state)
+/** Slices fill their buckets without gap, each in a bucket of its dtype and residence. */
+static void slices_fill_their_buckets(void **state)
 {
     (void)state;
     struct eng_model model;
@@ -83,27 +83,27 @@ static void slices_fill_their_sections(void **state)
     struct base_error error = {0};
     make_model(&model);
     assert_int_equal(eng_layout_make(&layout, &model, 3, 1024, &error), ZERO_OK);
-    for (size_t s = 0; s < layout.section_count; s++) {
+    for (size_t s = 0; s < layout.bucket_count; s++) {
         size_t next = 0;
         for (size_t i = 0; i < layout.slice_count; i++) {
             const struct eng_slice *slice = &layout.slices[i];
-            if (slice->section != s)
+            if (slice->bucket != s)
                 continue;
             const struct eng_param *param = &model.params[slice->param];
             assert_int_equal(slice->granule, next);
             assert_int_equal(slice->granules, (slice->numel + 1023) / 1024);
-            assert_int_equal(param->dtype, layout.sections[s].dtype);
-            assert_int_equal(param->grad_dtype, layout.sections[s].grad_dtype);
-            assert_int_equal(layout.sections[s].moments, 2);
-            assert_int_equal(param->slice_numel <= 1024, layout.sections[s].persistent);
-            assert_int_equal(param->unit + slice->index, layout.sections[s].unit);
+            assert_int_equal(param->dtype, layout.buckets[s].dtype);
+            assert_int_equal(param->grad_dtype, layout.buckets[s].grad_dtype);
+            assert_int_equal(layout.buckets[s].moments, 2);
+            assert_int_equal(param->slice_numel <= 1024, layout.buckets[s].persistent);
+            assert_int_equal(param->unit + slice->index, layout.buckets[s].unit);
             assert_ptr_equal(eng_layout_slice(&layout, &model, slice->param, slice->index), slice);
             assert_ptr_equal(eng_layout_slice_at(&layout, s, next * 1024), slice);
             assert_ptr_equal(eng_layout_slice_at(&layout, s, (next + slice->granules) * 1024 - 1),
                              slice);
             next += slice->granules;
         }
-        assert_int_equal(next, layout.sections[s].granules);
+        assert_int_equal(next, layout.buckets[s].granules);
     }
     assert_null(eng_layout_slice(&layout, &model, 2, 3));
     assert_null(eng_layout_slice(&layout, &model, -1, 0));
@@ -125,12 +125,12 @@ static void more_ranks_than_granules_is_refused(void **state)
     eng_layout_free(&layout);
     assert_int_equal(eng_layout_make(&layout, &model, 3, 0, &error), ZERO_E_INVALID);
     assert_non_null(strstr(error.message, "2 granules"));
-    assert_null(layout.sections);
+    assert_null(layout.buckets);
     eng_model_free(&model);
 }
 
 /** What travels and what the program writes lie beside each other, one buffer where the types are
- * the same; sections don't overlap. */
+ * the same; buckets don't overlap. */
 static void gradients_have_a_buffer_a_type(void **state)
 {
     (void)state;
@@ -151,13 +151,13 @@ static void gradients_have_a_buffer_a_type(void **state)
     }
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
-    assert_int_equal(layout.section_count, 9);
+    assert_int_equal(layout.bucket_count, 9);
     const struct eng_limits limits = {.grad_units = 1, .open_units = 1, .comm_dtype = ZERO_BF16};
     assert_int_equal(eng_placement_make(&placement, &layout, 0, &limits, &error), ZERO_OK);
     size_t next = 0;
     for (size_t s = 0; s < 9; s++) {
-        const struct eng_section_place *place = &placement.sections[s];
-        const zero_dtype dtype = layout.sections[s].grad_dtype;
+        const struct eng_bucket_place *place = &placement.buckets[s];
+        const zero_dtype dtype = layout.buckets[s].grad_dtype;
         assert_int_equal(place->comm_dtype, ZERO_BF16);
         assert_int_equal(place->comm_offset, next);
         next += dtype == ZERO_BF16 ? 0 : 2048 * 2;
@@ -316,7 +316,7 @@ static void every_tensor_has_its_own_moments(void **state)
     add_of_group(&model, "still", 8, 1, 1);
     assert_int_equal(eng_model_complete(&model, &error), ZERO_OK);
     assert_int_equal(eng_layout_make(&layout, &model, 2, -1, &error), ZERO_OK);
-    assert_int_equal(layout.section_count, 3);
+    assert_int_equal(layout.bucket_count, 3);
     for (int i = 0; i < 8; i++) {
         struct eng_placement p;
         const bool narrow = i % 2;
@@ -327,12 +327,12 @@ static void every_tensor_has_its_own_moments(void **state)
         for (int rank = 0; rank < 2; rank++) {
             assert_int_equal(eng_placement_make(&p, &layout, rank, &limits, &error), ZERO_OK);
             sum += p.moments_bytes;
-            // One moment behind the other, section by section.
+            // One moment behind the other, bucket by bucket.
             size_t next = 0;
             for (size_t s = 0; s < 2; s++) {
-                assert_int_equal(layout.sections[s].moments, s + 1);
-                assert_int_equal(p.sections[s].moments, next);
-                next += (s + 1) * p.sections[s].state_granules * 1024;
+                assert_int_equal(layout.buckets[s].moments, s + 1);
+                assert_int_equal(p.buckets[s].moments, next);
+                next += (s + 1) * p.buckets[s].state_granules * 1024;
             }
             assert_int_equal(p.moments_bytes, next * (narrow ? 2 : 4));
             eng_placement_free(&p);
@@ -385,7 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_granule_has_one_owner),
-        cmocka_unit_test(slices_fill_their_sections),
+        cmocka_unit_test(slices_fill_their_buckets),
         cmocka_unit_test(more_ranks_than_granules_is_refused),
         cmocka_unit_test(gradients_have_a_buffer_a_type),
         cmocka_unit_test(any_open_units_fit),

@@ -27,7 +27,7 @@ static void add(struct eng_model *model, const char *name, zero_dtype dtype, uin
     assert_int_equal(eng_model_add_param(model, NULL, &desc, &error), ZERO_OK);
 }
 
-/** Odd sizes; units of several sections, of small tensors only, of frozen ones only. */
+/** Odd sizes; units of several buckets, of small tensors only, of frozen ones only. */
 static void make_model(struct eng_model *model)
 {
     struct base_error error = {0};
@@ -46,32 +46,32 @@ static void make_model(struct eng_model *model)
 /** What strips are for. */
 struct purpose {
     const struct eng_layout *layout;
-    size_t (*of_section)(const struct eng_section *section); /**< bytes of an element */
+    size_t (*of_bucket)(const struct eng_bucket *bucket); /**< bytes of an element */
 };
 
-static size_t whole_sections(const struct eng_section *section)
+static size_t whole_buckets(const struct eng_bucket *bucket)
 {
-    return eng_dtype_size(section->dtype);
+    return eng_dtype_size(bucket->dtype);
 }
 
-static size_t what_is_staged(const struct eng_section *section)
+static size_t what_is_staged(const struct eng_bucket *bucket)
 {
-    return section->persistent ? 0 : eng_dtype_size(section->dtype);
+    return bucket->persistent ? 0 : eng_dtype_size(bucket->dtype);
 }
 
-static size_t what_trains(const struct eng_section *section)
+static size_t what_trains(const struct eng_bucket *bucket)
 {
-    return section->frozen ? 0 : sizeof(float);
+    return bucket->frozen ? 0 : sizeof(float);
 }
 
-static size_t all_but_bf16(const struct eng_section *section)
+static size_t all_but_bf16(const struct eng_bucket *bucket)
 {
-    return section->dtype == ZERO_BF16 ? 0 : eng_dtype_size(section->dtype);
+    return bucket->dtype == ZERO_BF16 ? 0 : eng_dtype_size(bucket->dtype);
 }
 
-static size_t nothing(const struct eng_section *section)
+static size_t nothing(const struct eng_bucket *bucket)
 {
-    (void)section;
+    (void)bucket;
     return 0;
 }
 
@@ -79,7 +79,7 @@ static size_t piece_bytes(const void *user, const struct eng_piece *piece)
 {
     const struct purpose *purpose = user;
     return piece->granules * BASE_GRANULE *
-           purpose->of_section(&purpose->layout->sections[piece->section]);
+           purpose->of_bucket(&purpose->layout->buckets[piece->bucket]);
 }
 
 /** The group of a piece: where it begins. */
@@ -98,7 +98,7 @@ static void check_strip(const struct eng_strips *strips, size_t strip,
     for (size_t i = s->first_piece; i < s->first_piece + s->pieces; i++) {
         const struct eng_piece *piece = &tiles->pieces[i];
         assert_int_equal(group_of(tiles, piece), group_of(tiles, &tiles->pieces[s->first_piece]));
-        assert_int_equal(purpose->layout->sections[piece->section].unit, s->unit);
+        assert_int_equal(purpose->layout->buckets[piece->bucket].unit, s->unit);
         assert_int_equal(strips->offset_of_piece[i], bytes);
         assert_true(piece_bytes(purpose, piece) > 0);
         bytes += piece_bytes(purpose, piece);
@@ -163,9 +163,9 @@ static void check_runs(const struct eng_strips *strips, const struct eng_tiles *
                 frozen ? strips->frozen_of_unit[u] : strips->of_unit[u];
             for (size_t i = 0; i < run.count; i++, of_units++) {
                 const struct eng_strip *strip = &strips->list[run.first + i];
-                const size_t section = tiles->pieces[strip->first_piece].section;
+                const size_t bucket = tiles->pieces[strip->first_piece].bucket;
                 assert_int_equal(strip->unit, u);
-                assert_int_equal(layout->sections[section].frozen, frozen);
+                assert_int_equal(layout->buckets[bucket].frozen, frozen);
             }
         }
     assert_int_equal(of_units, strips->count);
@@ -187,7 +187,7 @@ static void check(const struct eng_layout *layout, const struct eng_tiles *tiles
         assert_int_equal(seen[i], piece_bytes(purpose, &tiles->pieces[i]) > 0);
     check_runs(&strips, tiles, layout);
     check_tiles(&strips, tiles);
-    assert_int_equal(strips.count > 0, purpose->of_section != nothing && tiles->count > 0);
+    assert_int_equal(strips.count > 0, purpose->of_bucket != nothing && tiles->count > 0);
     eng_strips_free(&strips);
     assert_null(strips.list);
 }
@@ -195,8 +195,8 @@ static void check(const struct eng_layout *layout, const struct eng_tiles *tiles
 static void every_piece_is_in_one_strip(void **state)
 {
     (void)state;
-    static size_t (*const of_section[])(const struct eng_section *) = {
-        whole_sections, what_is_staged, what_trains, nothing};
+    static size_t (*const of_bucket[])(const struct eng_bucket *) = {whole_buckets, what_is_staged,
+                                                                     what_trains, nothing};
     static const size_t tile_bytes[] = {1, 30 * BASE_GRANULE, 1 << 18, 1 << 30};
     struct eng_model model;
     struct base_error error = {0};
@@ -220,8 +220,8 @@ static void every_piece_is_in_one_strip(void **state)
                 ZERO_OK);
             check_groups(&tiles);
             check_sizes(&tiles, bytes);
-            for (size_t i = 0; i < sizeof of_section / sizeof *of_section; i++)
-                check(&layout, &tiles, &(struct purpose){&layout, of_section[i]});
+            for (size_t i = 0; i < sizeof of_bucket / sizeof *of_bucket; i++)
+                check(&layout, &tiles, &(struct purpose){&layout, of_bucket[i]});
             eng_tiles_free(&tiles);
             eng_placement_free(&placement);
         }
@@ -262,7 +262,7 @@ static void tiles_may_be_small_without_strips_being_so(void **state)
     eng_model_free(&model);
 }
 
-/** In a unit of three sections the one in the middle has nothing: it ends a strip. */
+/** In a unit of three buckets the one in the middle has nothing: it ends a strip. */
 static void what_has_nothing_is_in_no_strip(void **state)
 {
     (void)state;

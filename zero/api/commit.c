@@ -177,8 +177,8 @@ static zero_result check_staged(const struct eng_config *config, const struct en
                                 struct base_error *error)
 {
     size_t staged = 0;
-    for (size_t s = 0; s < layout->section_count; s++)
-        staged += !layout->sections[s].persistent;
+    for (size_t s = 0; s < layout->bucket_count; s++)
+        staged += !layout->buckets[s].persistent;
     if (config->params_nvme && staged == 0)
         return zero_fail(error, ZERO_E_INVALID,
                          "offload_params=nvme, but no tensor has more than persist_numel=%" PRId64

@@ -78,7 +78,7 @@ static size_t granule_at(const struct sample *sample, size_t i)
 /** Whether all NaNs of a slice are stored as one: where no fp32 weights keep their bits. */
 static bool one_nan(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return !z->placement.sections[slice->section].master;
+    return !z->placement.buckets[slice->bucket].master;
 }
 
 /** The first values of a granule, as many as it has. */

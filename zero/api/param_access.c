@@ -69,7 +69,7 @@ static bool next_stretch(const zero_ctx *z, struct part *part)
         return false;
     const size_t element = part->slice->granule * BASE_GRANULE + part->first + part->at;
     part->length = part->count - part->at;
-    part->owner = eng_layout_owner(&z->layout, part->slice->section, element, &part->length);
+    part->owner = eng_layout_owner(&z->layout, part->slice->bucket, element, &part->length);
     assert(part->length > 0);
     return true;
 }
@@ -126,7 +126,7 @@ static zero_result put(zero_ctx *z, void *user, const struct eng_part *part,
     const struct values *from = user;
     (void)error;
     assert(part->first >= from->first);
-    eng_values_put(z, part->slice->section, part->slice->granule * BASE_GRANULE + part->first,
+    eng_values_put(z, part->slice->bucket, part->slice->granule * BASE_GRANULE + part->first,
                    part->count, from->values + (part->first - from->first));
     return ZERO_OK;
 }
@@ -154,7 +154,7 @@ static zero_result write_part(zero_ctx *z, const struct part *part, const float 
     r = z->store->records->record(z);
     z->publication.version++;
     if (!r)
-        r = eng_publish_start(z, part->slice->section);
+        r = eng_publish_start(z, part->slice->bucket);
     return r ? r : eng_publish_finish(z, true);
 }
 

@@ -53,7 +53,7 @@ static zero_result export_chunk(zero_ctx *z, struct export *job, const struct en
                                 size_t first, size_t *count)
 {
     const size_t at = slice->granule * BASE_GRANULE + first;
-    const int owner = eng_layout_owner(&z->layout, slice->section, at, count);
+    const int owner = eng_layout_owner(&z->layout, slice->bucket, at, count);
     assert(*count > 0 && *count <= CHUNK_ELEMENTS && (!job->writer || z->config.rank == 0));
     const struct eng_part part = {.slice = slice, .first = first, .count = *count};
     struct base_error error = {0};

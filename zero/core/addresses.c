@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <sys/mman.h>
 
-size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t element)
+size_t eng_sum_index(const zero_ctx *z, int owner, size_t bucket, size_t element)
 {
-    const struct eng_section *s = &z->layout.sections[section];
+    const struct eng_bucket *s = &z->layout.buckets[bucket];
     assert(element >= s->elements[owner].offset);
     assert(element - s->elements[owner].offset <= s->elements[owner].count);
     const size_t first =
@@ -13,21 +13,21 @@ size_t eng_sum_index(const zero_ctx *z, int owner, size_t section, size_t elemen
     return first + s->before[owner] + element - s->elements[owner].offset;
 }
 
-const float *eng_sums(const zero_ctx *z, int owner, size_t section, size_t element)
+const float *eng_sums(const zero_ctx *z, int owner, size_t bucket, size_t element)
 {
     const bool own = owner == z->config.rank || z->publication.all_sums;
     assert(own ||
-           z->placement.sections[section].state_granules == z->layout.sections[section].granules);
+           z->placement.buckets[bucket].state_granules == z->layout.buckets[bucket].granules);
     const float *sums = own ? z->memory.sums : coll_arena_peer(z->memory.sums_arena, owner);
-    return sums + eng_sum_index(z, owner, section, element);
+    return sums + eng_sum_index(z, owner, bucket, element);
 }
 
 const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const struct eng_section_place *place = &z->placement.sections[slice->section];
-    const int slot = z->units[section->unit].slot;
-    const size_t offset = slice->granule * BASE_GRANULE * eng_dtype_size(section->dtype);
+    const struct eng_bucket *bucket = &z->layout.buckets[slice->bucket];
+    const struct eng_bucket_place *place = &z->placement.buckets[slice->bucket];
+    const int slot = z->units[bucket->unit].slot;
+    const size_t offset = slice->granule * BASE_GRANULE * eng_dtype_size(bucket->dtype);
     if (place->residence != ENG_SHARDED)
         return z->memory.params_view + place->home + offset;
     if (slot < 0)

@@ -42,11 +42,11 @@ struct eng_unit {
     uint64_t version; /**< of the parameters, when a value of it changed last */
 };
 
-/** Collective operations of one section. Two requests alternate for gathers, so that a rank need
- * not wait for its slowest peer before it gathers the same section again. */
-struct eng_section_io {
+/** Collective operations of one bucket. Two requests alternate for gathers, so that a rank need
+ * not wait for its slowest peer before it gathers the same bucket again. */
+struct eng_bucket_io {
     zero_ctx *z;
-    size_t section;
+    size_t bucket;
     bool trains;      /**< some tensor of it is updated: it is reduced and published */
     uint64_t version; /**< of the parameters, when a value of it changed last, */
     uint64_t lent;    /**< and when it was copied to where the program has it last, */
@@ -139,9 +139,9 @@ struct eng_bad {
 /** A run of elements of one slice and one owner that one task updates. */
 struct eng_segment {
     const struct eng_slice *slice;
-    size_t section;
+    size_t bucket;
     zero_group group;
-    size_t first;          /**< element of the section, at a granule */
+    size_t first;          /**< element of the bucket, at a granule */
     size_t count;          /**< without padding */
     const float *gradient; /**< the owner's sums of them; of sums in a file: during its update */
 };
@@ -281,14 +281,14 @@ struct eng_debug {
 /** How this rank updates the state it owns. */
 struct eng_updating {
     struct eng_segment *segments;
-    size_t *section_segments; /**< first segment of each section, one more at the end */
-    bool past_caches;         /**< an update goes through more than the caches hold */
-    bool parted;              /**< each rank updates a part, and finds what is wrong in that only */
-    bool begun;        /**< the pass of the update under way has begun, in a fused step before
-                            zero_step() */
-    uint64_t began_ns; /**< when the executor began the update under way; 0: it has not */
-    bool adds_again;   /**< see eng_adds_again() */
-    uint64_t prepared; /**< number of the update that the scalars are for, from 1 */
+    size_t *bucket_segments; /**< first segment of each bucket, one more at the end */
+    bool past_caches;        /**< an update goes through more than the caches hold */
+    bool parted;             /**< each rank updates a part, and finds what is wrong in that only */
+    bool begun;              /**< the pass of the update under way has begun, in a fused step before
+                                  zero_step() */
+    uint64_t began_ns;       /**< when the executor began the update under way; 0: it has not */
+    bool adds_again;         /**< see eng_adds_again() */
+    uint64_t prepared;       /**< number of the update that the scalars are for, from 1 */
     union eng_scalars *scalars;              /**< of the step under way, one a group */
     const struct eng_overwrite_guard *guard; /**< overwrite.h; NULL: nothing is read */
     struct eng_updater updater;              /**< offload_update=auto */
@@ -392,7 +392,7 @@ struct zero_ctx {
 
     struct eng_memory memory;
     struct eng_unit *units;
-    struct eng_section_io *io;
+    struct eng_bucket_io *io;
     struct eng_gathers gathers;
     struct eng_gradients gradients;
     struct eng_updating update;

@@ -20,12 +20,12 @@ struct eng_link {
 
     /* ---- parameters */
 
-    /** Starts the all-gather of a unit's sharded sections into a gather slot. The slot stays
+    /** Starts the all-gather of a unit's sharded buckets into a gather slot. The slot stays
      * .in_flight where the host has to wait for it. Collective, ordered. */
     zero_result (*gather)(zero_ctx *z, zero_unit unit, int slot);
-    /** Sends a section's new values, whose version is set, to all ranks that keep it whole, or says
+    /** Sends a bucket's new values, whose version is set, to all ranks that keep it whole, or says
      * that they are there. Collective, ordered. */
-    zero_result (*publish)(zero_ctx *z, size_t section);
+    zero_result (*publish)(zero_ctx *z, size_t bucket);
 
     /* ---- sums */
 

@@ -64,7 +64,7 @@ bool eng_frozen(const zero_ctx *z, zero_param param)
 
 void eng_trains_refresh(zero_ctx *z)
 {
-    for (size_t s = 0; s < z->layout.section_count; s++)
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
         z->io[s].trains = false;
     for (size_t u = 0; u < z->layout.unit_count; u++)
         z->units[u].trains = false;
@@ -72,8 +72,8 @@ void eng_trains_refresh(zero_ctx *z)
         const struct eng_slice *slice = &z->layout.slices[i];
         if (eng_frozen(z, slice->param))
             continue;
-        z->io[slice->section].trains = true;
-        z->units[z->layout.sections[slice->section].unit].trains = true;
+        z->io[slice->bucket].trains = true;
+        z->units[z->layout.buckets[slice->bucket].unit].trains = true;
     }
 }
 
@@ -108,10 +108,10 @@ void eng_add_square_sum(zero_ctx *z, double squares)
 
 void eng_grad_nonfinite(void *user, int contributor, size_t element)
 {
-    struct eng_section_io *io = user;
+    struct eng_bucket_io *io = user;
     zero_ctx *z = io->z;
-    const size_t own = z->placement.sections[io->section].own_first * BASE_GRANULE;
-    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->section, own + element);
+    const size_t own = z->placement.buckets[io->bucket].own_first * BASE_GRANULE;
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, io->bucket, own + element);
     const struct eng_bad bad = {
         .micro = (uint64_t)io->round * (uint64_t)z->config.world + (uint64_t)contributor,
         .param = (uint64_t)slice->param,
@@ -132,8 +132,8 @@ zero_result eng_not_inside(zero_ctx *z, const char *call)
     return ZERO_OK;
 }
 
-bool eng_publish_ended(const zero_ctx *z, size_t section)
+bool eng_publish_ended(const zero_ctx *z, size_t bucket)
 {
-    const struct eng_section_io *io = &z->io[section];
+    const struct eng_bucket_io *io = &z->io[bucket];
     return !io->publish_pending || coll_complete(&io->gather[io->turn]);
 }

@@ -37,7 +37,7 @@ bool eng_verify_hashes(const zero_ctx *z);
 /** Whether a tensor is not updated at present. */
 bool eng_frozen(const zero_ctx *z, zero_param param);
 
-/** Finds anew which sections and units train. */
+/** Finds anew which buckets and units train. */
 void eng_trains_refresh(zero_ctx *z);
 
 /** Whether the step under way is fused: its update runs in backward. */
@@ -50,8 +50,8 @@ static inline bool eng_fused(const zero_ctx *z)
  * handed over in a fused step. */
 bool eng_fused_closed(const zero_ctx *z, zero_unit unit);
 
-/** Whether a section's new values need not be waited for. */
-bool eng_publish_ended(const zero_ctx *z, size_t section);
+/** Whether a bucket's new values need not be waited for. */
+bool eng_publish_ended(const zero_ctx *z, size_t bucket);
 
 /** Whether anything of a fused step may be updated before zero_step(); the same on all ranks. */
 static inline bool eng_fused_possible(const zero_ctx *z)
@@ -59,11 +59,11 @@ static inline bool eng_fused_possible(const zero_ctx *z)
     return eng_config_updates_early(&z->config);
 }
 
-/** Whether a section of a fused step may be updated before zero_step(), as soon as all ranks have
+/** Whether a bucket of a fused step may be updated before zero_step(), as soon as all ranks have
  * handed it over: what persists may be read at any time. All ranks get one answer. */
-static inline bool eng_fused_early(const zero_ctx *z, size_t section)
+static inline bool eng_fused_early(const zero_ctx *z, size_t bucket)
 {
-    return eng_fused(z) && !z->layout.sections[section].persistent && eng_fused_possible(z);
+    return eng_fused(z) && !z->layout.buckets[bucket].persistent && eng_fused_possible(z);
 }
 
 /** Whether the step fails for what was seen: at least no weight becomes a NaN. */
@@ -78,7 +78,7 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 /** Adds the sum of a granule's squares to those of the step. */
 void eng_add_square_sum(zero_ctx *z, double squares);
 
-/** Remembers the first element that is not finite; `user` is the section's eng_section_io, and
+/** Remembers the first element that is not finite; `user` is the bucket's eng_bucket_io, and
  * `element` counts from this rank's run on. */
 void eng_grad_nonfinite(void *user, int contributor, size_t element);
 

@@ -24,8 +24,8 @@ void *eng_state_memory(const zero_ctx *z, const struct eng_slice *slice, int fie
     assert(first < slice->numel);
     size_t size;
     if (field > 0)
-        return eng_moments(z, field - 1, slice->section, at);
-    return eng_best_weights(z, slice->section, at, &size);
+        return eng_moments(z, field - 1, slice->bucket, at);
+    return eng_best_weights(z, slice->bucket, at, &size);
 }
 
 struct ckpt_digest_place eng_digest_place(const zero_ctx *z, const struct eng_slice *slice,

@@ -166,10 +166,10 @@ struct eng_sum_ops {
     void (*progress)(zero_ctx *z);
     /** All reductions of a step are complete: all sums are where the update finds them. */
     zero_result (*finish)(zero_ctx *z);
-    /** This rank's sums from element `element` of a section on, and its unfinished blocks of it;
+    /** This rank's sums from element `element` of a bucket on, and its unfinished blocks of it;
      * NULL: they are not in memory, or there are none. */
-    float *(*own)(const zero_ctx *z, size_t section, size_t element);
-    float *(*own_blocks)(const zero_ctx *z, size_t section);
+    float *(*own)(const zero_ctx *z, size_t bucket, size_t element);
+    float *(*own_blocks)(const zero_ctx *z, size_t bucket);
 };
 
 /** What a record has beside tiles, and the store does not look into. The part of the engine that
@@ -223,10 +223,10 @@ struct eng_record_ops {
 
 /* ------------------------------------------------------------------ the table */
 
-/** How an update goes through the sections: upwards, in one turn, unless it says otherwise. */
+/** How an update goes through the buckets: upwards, in one turn, unless it says otherwise. */
 struct eng_update_pass {
     bool persistent_first; /**< what persists, then the rest */
-    bool down;             /**< from the last section to the first one */
+    bool down;             /**< from the last bucket to the first one */
     bool completes;        /**< what cannot be published is updated all the same */
 };
 
@@ -247,14 +247,14 @@ struct eng_store {
     /** Gives back what it has of the device, which is closed next. */
     void (*leave_device)(zero_ctx *z);
 
-    /** Where a working copy is, from a granule of its section on. */
-    void *(*home)(const zero_ctx *z, size_t section, size_t granule);
+    /** Where a working copy is, from a granule of its bucket on. */
+    void *(*home)(const zero_ctx *z, size_t bucket, size_t granule);
     /** Where field `field` of an element is: 0 is weights, or the working copy where there are no
      * others; 1 + k is moment k. A tile of a file has it while it is in memory. State on a device
      * is in memory while it is visited, and else on the device. */
-    void *(*field)(const zero_ctx *z, int field, size_t section, size_t element);
+    void *(*field)(const zero_ctx *z, int field, size_t bucket, size_t element);
 
-    /** Visits all this rank's state of sections that train, or are frozen, part by part. Also
+    /** Visits all this rank's state of buckets that train, or are frozen, part by part. Also
      * errors as of `visit`, and ZERO_E_IO, ZERO_E_CORRUPT, ZERO_E_TIMEOUT, ZERO_E_DEVICE. */
     zero_result (*walk)(zero_ctx *z, bool frozen, enum eng_access access, eng_part_fn visit,
                         void *user, struct base_error *error);
@@ -273,12 +273,12 @@ struct eng_store {
     /** How state is cut into tiles, which are in memory each as a whole; NULL: it is not. */
     struct eng_tiles *(*tiles)(const zero_ctx *z);
     /** An update has changed these weights: the tile has a copy of what is in memory anyway. */
-    void (*keep)(const zero_ctx *z, size_t section, size_t element, size_t count);
+    void (*keep)(const zero_ctx *z, size_t bucket, size_t element, size_t count);
     /** An update begins, or goes on in a fused step that has begun: how it goes through the
-     * sections. */
+     * buckets. */
     zero_result (*update_begin)(zero_ctx *z, struct eng_update_pass *pass);
-    /** Updates what of a section was not updated before; nothing, if it does not train. */
-    zero_result (*update_section)(zero_ctx *z, size_t section);
+    /** Updates what of a bucket was not updated before; nothing, if it does not train. */
+    zero_result (*update_bucket)(zero_ctx *z, size_t bucket);
     /** Ends the pass that `r` has come of; returns it, or what fails in the end. */
     zero_result (*update_end)(zero_ctx *z, zero_result r);
 

@@ -51,14 +51,14 @@ static size_t whole_pages(size_t bytes)
 
 static size_t element_size(const zero_ctx *z, const struct eng_slice *slice, bool gradient)
 {
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    return eng_dtype_size(gradient ? section->grad_dtype : section->dtype);
+    const struct eng_bucket *bucket = &z->layout.buckets[slice->bucket];
+    return eng_dtype_size(gradient ? bucket->grad_dtype : bucket->dtype);
 }
 
 /** What a slice needs of a window: nothing for the gradient of a frozen tensor. */
 static size_t slice_bytes(const zero_ctx *z, const struct eng_slice *slice, bool gradient)
 {
-    if (gradient && z->layout.sections[slice->section].frozen)
+    if (gradient && z->layout.buckets[slice->bucket].frozen)
         return 0;
     return slice->numel * element_size(z, slice, gradient);
 }
@@ -163,14 +163,14 @@ static size_t addresses(const zero_ctx *z)
 
 static bool persists(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return z->layout.sections[slice->section].persistent;
+    return z->layout.buckets[slice->bucket].persistent;
 }
 
 /** A slice's window that is open, or was last: its pages. */
 static unsigned char *pages_of(const zero_ctx *z, const struct eng_windows *windows,
                                const struct eng_slice *slice)
 {
-    const zero_unit unit = z->layout.sections[slice->section].unit;
+    const zero_unit unit = z->layout.buckets[slice->bucket].unit;
     const size_t bytes = slice_bytes(z, slice, windows->gradients);
     const size_t turn =
         !windows->gradients && persists(z, slice) ? 0 : (size_t)windows->turns[unit];
@@ -215,8 +215,8 @@ static bool opens(const zero_ctx *z, const struct eng_windows *windows,
                   const struct eng_slice *slice)
 {
     if (windows->gradients)
-        return !z->layout.sections[slice->section].frozen && !eng_own_gradient(z, slice);
-    return z->placement.sections[slice->section].windowed && !eng_borrowed(z, slice);
+        return !z->layout.buckets[slice->bucket].frozen && !eng_own_gradient(z, slice);
+    return z->placement.buckets[slice->bucket].windowed && !eng_borrowed(z, slice);
 }
 
 /** Calls `act` for each slice of a unit that has such a window. */
@@ -280,11 +280,11 @@ static zero_result renew(zero_ctx *z)
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const struct eng_section_io *io = &z->io[slice->section];
+        const struct eng_bucket_io *io = &z->io[slice->bucket];
         if (persists(z, slice) && io->shown != io->version && !eng_borrowed(z, slice))
             r = show(z, &z->debug.param_windows, slice);
     }
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++)
         z->io[s].shown = z->io[s].version;
     return r;
 }
@@ -297,10 +297,10 @@ static const void *param_address(const zero_ctx *z, const struct eng_slice *slic
 /** Where a slice's gradient is in its slot. */
 static unsigned char *in_slot(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const zero_unit unit = z->layout.sections[slice->section].unit;
+    const zero_unit unit = z->layout.buckets[slice->bucket].unit;
     assert(z->gradients.slots[z->units[unit].grad_slot].open);
     return z->memory.grads + z->gradients.slots[z->units[unit].grad_slot].offset +
-           z->placement.sections[slice->section].grad_offset +
+           z->placement.buckets[slice->bucket].grad_offset +
            slice->granule * BASE_GRANULE * element_size(z, slice, true);
 }
 
@@ -408,7 +408,7 @@ static const struct eng_slice *slice_at(const zero_ctx *z, const struct eng_wind
 static bool is_open(const zero_ctx *z, const struct eng_windows *windows,
                     const struct eng_slice *slice)
 {
-    const struct eng_unit *unit = &z->units[z->layout.sections[slice->section].unit];
+    const struct eng_unit *unit = &z->units[z->layout.buckets[slice->bucket].unit];
     return windows->gradients ? unit->grad_open : persists(z, slice) || unit->holds > 0;
 }
 
@@ -450,7 +450,7 @@ bool eng_paranoid_describe(const zero_ctx *z, const void *address, char *message
         if (!windows->base || at < windows->base || at >= windows->base + windows->bytes)
             continue;
         const struct eng_slice *slice = slice_at(z, windows, (size_t)(at - windows->base));
-        const zero_unit unit = z->layout.sections[slice->section].unit;
+        const zero_unit unit = z->layout.buckets[slice->bucket].unit;
         struct base_text text = {message, bytes, 0};
         base_text_add(&text, "paranoid: rank %d: %s tensor %s, slice %d of %d, unit %d (%s): ",
                       z->config.rank, windows->gradients ? "the gradient of" : "weights of",

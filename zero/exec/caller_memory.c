@@ -69,22 +69,21 @@ static void move_all(struct move *move)
     base_pool_run(tasks > 1 ? move->z->cpu.pool : NULL, tasks, move_part, move);
 }
 
-void eng_borrow_section(zero_ctx *z, size_t section)
+void eng_borrow_bucket(zero_ctx *z, size_t bucket)
 {
-    struct eng_section_io *io = &z->io[section];
+    struct eng_bucket_io *io = &z->io[bucket];
     if (io->lent == io->version)
         return;
     io->lent = io->version;
-    const struct eng_section *s = &z->layout.sections[section];
+    const struct eng_bucket *s = &z->layout.buckets[bucket];
     const struct eng_unit_layout *u = &z->layout.units[s->unit];
     const size_t size = eng_dtype_size(s->dtype);
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t at =
-            z->placement.sections[section].home + slice->granule * BASE_GRANULE * size;
+        const size_t at = z->placement.buckets[bucket].home + slice->granule * BASE_GRANULE * size;
         struct move move = {
             .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->memory.params_view + at};
-        move.to = slice->section == section ? eng_borrowed(z, slice) : NULL;
+        move.to = slice->bucket == bucket ? eng_borrowed(z, slice) : NULL;
         if (move.to)
             move_all(&move);
     }
@@ -93,8 +92,8 @@ void eng_borrow_section(zero_ctx *z, size_t section)
 void eng_borrow_unit(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
-        eng_borrow_section(z, s);
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
+        eng_borrow_bucket(z, s);
 }
 
 void eng_take_gradients(zero_ctx *z, zero_unit unit)
@@ -109,10 +108,10 @@ void eng_take_gradients(zero_ctx *z, zero_unit unit)
         void *from = eng_own_gradient(z, slice);
         if (!from)
             continue;
-        const zero_dtype dtype = z->layout.sections[slice->section].grad_dtype;
+        const zero_dtype dtype = z->layout.buckets[slice->bucket].grad_dtype;
         struct move move = {
             .z = z, .dtype = dtype, .count = slice->numel, .from = from, .clear = from, .add = add};
-        move.to = slot + z->placement.sections[slice->section].grad_offset +
+        move.to = slot + z->placement.buckets[slice->bucket].grad_offset +
                   slice->granule * BASE_GRANULE * eng_dtype_size(dtype);
         move_all(&move);
     }

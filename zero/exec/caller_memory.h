@@ -11,7 +11,7 @@ void *eng_borrowed(const zero_ctx *z, const struct eng_slice *slice);
 /** The slice's gradient in the caller's memory, NULL if it is the engine's. */
 void *eng_own_gradient(const zero_ctx *z, const struct eng_slice *slice);
 /** Copies values that have changed to the caller's memory. */
-void eng_borrow_section(zero_ctx *z, size_t section);
+void eng_borrow_bucket(zero_ctx *z, size_t bucket);
 void eng_borrow_unit(zero_ctx *z, zero_unit unit);
 /** Copies the caller's gradients of a unit to its slot, or adds them where the slot has a sum, and
  * zeroes them. */

@@ -80,7 +80,7 @@ size_t device_gradients_count(const zero_ctx *z)
     size_t runs = 0;
     for (size_t i = 0; i < z->layout.slice_count && z->config.verify_micro; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        if (!z->layout.sections[slice->section].frozen)
+        if (!z->layout.buckets[slice->bucket].frozen)
             runs += (slice->numel + RUN - 1) / RUN;
     }
     return runs;
@@ -90,9 +90,9 @@ size_t device_gradients_count(const zero_ctx *z)
 static struct base_device_granules gradient_of(const zero_ctx *z, size_t slice)
 {
     const struct eng_slice *of = &z->layout.slices[slice];
-    const size_t size = eng_dtype_size(z->layout.sections[of->section].grad_dtype);
+    const size_t size = eng_dtype_size(z->layout.buckets[of->bucket].grad_dtype);
     return (struct base_device_granules){
-        .elements = z->memory.grads + z->placement.sections[of->section].grad_offset +
+        .elements = z->memory.grads + z->placement.buckets[of->bucket].grad_offset +
                     of->granule * BASE_GRANULE * size,
         .element_bytes = (uint32_t)size,
         .sum = (uint32_t)slice,
@@ -113,7 +113,7 @@ static zero_result make_gradients(const zero_ctx *z, struct base_error *error)
         const struct eng_unit_layout *unit = &z->layout.units[u];
         for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
             const struct base_device_granules all = gradient_of(z, i);
-            if (!z->layout.sections[z->layout.slices[i].section].frozen)
+            if (!z->layout.buckets[z->layout.slices[i].bucket].frozen)
                 end = cut(end, &all, z->layout.slices[i].numel);
         }
         first[u + 1] = (size_t)(end - table);

@@ -4,9 +4,9 @@
 
 static void keep_larger(struct gcomm_load *most, const struct gcomm_load *load)
 {
-    most->sections = load->sections > most->sections ? load->sections : most->sections;
+    most->buckets = load->buckets > most->buckets ? load->buckets : most->buckets;
     if (load->sent + load->received > most->sent + most->received)
-        *most = (struct gcomm_load){most->sections, load->sent, load->received};
+        *most = (struct gcomm_load){most->buckets, load->sent, load->received};
 }
 
 /** What a rank sends and receives of a unit's gradients, and of its parameters. */
@@ -15,17 +15,17 @@ static void count_unit(const zero_ctx *z, const struct eng_placement *placement,
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const size_t peers = (size_t)z->config.world - 1;
-    struct gcomm_load gradients = {.sections = u->section_count}, parameters = gradients;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        const struct eng_section *section = &z->layout.sections[s];
-        const struct eng_section_place *place = &placement->sections[s];
+    struct gcomm_load gradients = {.buckets = u->bucket_count}, parameters = gradients;
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket *bucket = &z->layout.buckets[s];
+        const struct eng_bucket_place *place = &placement->buckets[s];
         const size_t own = place->own_granules * BASE_GRANULE;
-        const size_t others = section->granules * BASE_GRANULE - own;
+        const size_t others = bucket->granules * BASE_GRANULE - own;
         gradients.sent += others * eng_dtype_size(place->comm_dtype);
         gradients.received +=
             (z->config.local ? 1 : peers) * own * eng_dtype_size(place->comm_dtype);
-        parameters.sent += peers * own * eng_dtype_size(section->dtype);
-        parameters.received += others * eng_dtype_size(section->dtype);
+        parameters.sent += peers * own * eng_dtype_size(bucket->dtype);
+        parameters.received += others * eng_dtype_size(bucket->dtype);
     }
     keep_larger(most, &gradients);
     keep_larger(most, &parameters);
@@ -36,7 +36,7 @@ static size_t transport_bytes(const zero_ctx *z, const struct eng_placement *pla
 {
     const size_t peers = (size_t)z->config.world - 1, own = placement->own_sums_bytes;
     struct gcomm_load most = {
-        .sections = 1,
+        .buckets = 1,
         .sent = peers * sizeof(struct base_device_ballot),
         .received = peers * sizeof(struct base_device_ballot),
     };
@@ -53,7 +53,7 @@ static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placeme
 {
     const size_t slots = (size_t)placement->gather.slot_count + (size_t)placement->grads.slot_count;
     return sizeof(struct eng_device) + DEVICE_VALUES_BYTES +
-           z->layout.section_count * sizeof(size_t) +
+           z->layout.bucket_count * sizeof(size_t) +
            (2 * z->layout.unit_count + slots) * sizeof(void *);
 }
 
@@ -88,8 +88,8 @@ zero_result eng_exec_needs(const zero_ctx *z, const struct eng_placement *placem
     need->rows[ENG_FOR_TABLES] += table_bytes(z, placement);
     need->rows[ENG_FOR_TRANSPORT] += transport_bytes(z, placement);
     if (!z->config.resident) {
-        for (size_t s = 0; s < z->layout.section_count; s++)
-            need->gpu[ENG_GPU_PARAMS] += device_section_bytes(&z->layout.sections[s]);
+        for (size_t s = 0; s < z->layout.bucket_count; s++)
+            need->gpu[ENG_GPU_PARAMS] += device_bucket_bytes(&z->layout.buckets[s]);
         need->gpu[ENG_GPU_GRADIENTS] = placement->grads.bytes;
         return ZERO_OK;
     }

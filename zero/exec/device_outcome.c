@@ -67,7 +67,7 @@ static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
 {
     const uint64_t mask = (UINT64_C(1) << BASE_DEVICE_BAD_SHIFT) - 1;
     struct eng_bad first = {.micro = UINT64_MAX};
-    for (size_t s = 0; s < z->layout.section_count; s++) {
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
         if (blamed[s] == UINT64_MAX)
             continue;
         const size_t element = (size_t)(blamed[s] & mask);
@@ -166,7 +166,7 @@ zero_result device_prove(zero_ctx *z)
 zero_result device_learn(zero_ctx *z)
 {
     struct eng_device *d = z->device;
-    const size_t count = z->layout.section_count;
+    const size_t count = z->layout.bucket_count;
     assert(d->state->open == 0);
     struct base_device_ballot ballot;
     struct base_error error = {0};

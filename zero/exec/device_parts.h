@@ -61,7 +61,7 @@ enum device_piece {
     DEVICE_COURSE,
     DEVICE_GATE,
     DEVICE_WRONG,  /**< what updates have stored that is not finite */
-    DEVICE_BAD,    /**< a number a section, */
+    DEVICE_BAD,    /**< a number a bucket, */
     DEVICE_RECORD, /**< and behind the record the same numbers, of the step it is about */
     DEVICE_PREPARED,
     DEVICE_SCALARS,
@@ -125,15 +125,15 @@ struct device_state {
     struct device_metrics metrics[DEVICE_STEPS];
     struct device_tiles *tiles;        /**< NULL: nothing passes through the device */
     struct gcomm *peers;               /**< NULL: there is one rank */
-    struct gcomm_scattered *scattered; /**< of the sections of a unit that is on its way, */
+    struct gcomm_scattered *scattered; /**< of the buckets of a unit that is on its way, */
     struct coll_span *spans;           /**< with theirs, */
     struct gcomm_reduced *reduced;     /**< or that are summed on their way, */
     struct gcomm_gathered *parts;      /**< or that is gathered */
     struct base_device_run *runs;      /**< as they are on the device */
-    size_t *section_runs;              /**< first run of each section, one more at the end */
+    size_t *bucket_runs;               /**< first run of each bucket, one more at the end */
     size_t *unit_gaps;                 /**< first gap of each unit, one more at the end */
     size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
-    uint64_t *published; /**< tickets of sections that were sent on their way, */
+    uint64_t *published; /**< tickets of buckets that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */
     uint64_t last;       /**< the last ticket */
     unsigned turn;       /**< of the halves of what is received, */
@@ -148,8 +148,8 @@ struct eng_device {
     zero_stream stream; /**< of the call under way */
     unsigned char *params, *grads;
     size_t params_bytes;
-    size_t *sections; /**< byte of each in params */
-    void *down, *up;  /**< streams of gradients and working copies, where state is the host's */
+    size_t *buckets; /**< byte of each in params */
+    void *down, *up; /**< streams of gradients and working copies, where state is the host's */
     void *shown, *valued, *handed;
     void **read, **lent, **copied, **taken;
     void *pinned[DEVICE_PINS];
@@ -189,7 +189,7 @@ static inline struct device_metrics *device_metrics_of(const zero_ctx *z, uint64
     return &z->device->state->metrics[step % DEVICE_STEPS];
 }
 
-/** What is to blame in each section, behind the record of a step's verdict; free while there is
+/** What is to blame in each bucket, behind the record of a step's verdict; free while there is
  * none. */
 static inline uint64_t *device_blamed(const zero_ctx *z, uint64_t step)
 {
@@ -232,10 +232,10 @@ zero_result device_metric_fetch(zero_ctx *z, int metric, const float *value);
 zero_result device_metric_values(zero_ctx *z);
 /** Begins to copy the value of a metric. */
 zero_result device_value(zero_ctx *z, float *to, const float *from);
-/** Bytes of a section's working copy. */
-static inline size_t device_section_bytes(const struct eng_section *section)
+/** Bytes of a bucket's working copy. */
+static inline size_t device_bucket_bytes(const struct eng_bucket *bucket)
 {
-    return section->granules * BASE_GRANULE * eng_dtype_size(section->dtype);
+    return bucket->granules * BASE_GRANULE * eng_dtype_size(bucket->dtype);
 }
 
 /* ---- device_outcome.c: entries of struct eng_exec */
@@ -261,7 +261,7 @@ zero_result device_step_end(zero_ctx *z);
 zero_result device_skip(zero_ctx *z);
 /* Entries of the stores whose state is on the device, or passes through it. */
 zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass);
-zero_result device_update_section(zero_ctx *z, size_t section);
+zero_result device_update_bucket(zero_ctx *z, size_t bucket);
 zero_result device_update_end(zero_ctx *z, zero_result r);
 /** Updates what may be in a fused step, behind a unit's sums and all that reads its
  * working copy. */
@@ -283,7 +283,7 @@ bool device_sole(const zero_ctx *z);
 unsigned char *device_gradient(const zero_ctx *z, zero_unit unit);
 /** Whether all fit there. */
 bool device_gradients_fit(const zero_ctx *z);
-/** Adds what ranks contribute to a section to the sums; received: what others do, one behind the
+/** Adds what ranks contribute to a bucket to the sums; received: what others do, one behind the
  * other. reduction=local: takes over what is in the gradient's place, the sum of all ranks. */
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error);

@@ -20,7 +20,7 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
                               unsigned char *memory, bool in, struct base_error *error)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
-    const size_t s = piece->section, element = piece->first * BASE_GRANULE;
+    const size_t s = piece->bucket, element = piece->first * BASE_GRANULE;
     const size_t elements = piece->granules * BASE_GRANULE;
     zero_result r = ZERO_OK;
     for (int field = 0; !r && field <= piece->moments; field++) {
@@ -40,9 +40,9 @@ static zero_result move_piece(const zero_ctx *z, const struct eng_piece *piece,
 /** Whether a piece passes now: before the verdict, or behind it what did not before. */
 static bool passes(const zero_ctx *z, const struct eng_piece *piece)
 {
-    const struct eng_section_io *io = &z->io[piece->section];
+    const struct eng_bucket_io *io = &z->io[piece->bucket];
     const enum device_turn turn = z->device->state->tiles->turn;
-    const bool persistent = z->layout.sections[piece->section].persistent;
+    const bool persistent = z->layout.buckets[piece->bucket].persistent;
     return io->trains && io->fused == z->device->state->fused &&
            (turn == DEVICE_ALL || persistent == (turn == DEVICE_PERSISTENT));
 }
@@ -123,17 +123,17 @@ static bool early_sums_queued(const zero_ctx *z, size_t tile)
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
     const struct eng_piece_run run = cut->of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
-        const size_t s = cut->pieces[i].section;
+        const size_t s = cut->pieces[i].bucket;
         if (z->io[s].trains && eng_fused_early(z, s) && !z->io[s].fused)
             return false;
     }
     return true;
 }
 
-zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error)
+zero_result device_tiles_fused(const zero_ctx *z, size_t bucket, struct base_error *error)
 {
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_section[section];
+    const struct eng_piece_run run = cut->of_bucket[bucket];
     zero_result r = ZERO_OK;
     // Backward passes go down.
     for (size_t i = run.first + run.count; !r && i-- > run.first;)
@@ -162,10 +162,10 @@ void device_tiles_turn(const zero_ctx *z, bool persistent)
     tiles->next = 0;
 }
 
-zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error)
+zero_result device_tiles_bucket(const zero_ctx *z, size_t bucket, struct base_error *error)
 {
     struct device_tiles *tiles = z->device->state->tiles;
-    const struct eng_piece_run run = tiles->cut.of_section[section];
+    const struct eng_piece_run run = tiles->cut.of_bucket[bucket];
     const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
     assert(end <= tiles->cut.training);
     zero_result r = ZERO_OK;

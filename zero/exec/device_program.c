@@ -101,7 +101,7 @@ void device_close(zero_ctx *z)
         d->ops->stream_destroy(d->own);
         d->ops->leave();
     }
-    base_free(d->sections);
+    base_free(d->buckets);
     base_free(d->values);
     base_free(d->state);
     base_free(d);
@@ -122,15 +122,15 @@ static zero_result make_events(const struct eng_device *d, void ***events, size_
 
 static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
-    const size_t sections = z->layout.section_count;
-    d->sections = base_calloc(sections, sizeof *d->sections);
+    const size_t buckets = z->layout.bucket_count;
+    d->buckets = base_calloc(buckets, sizeof *d->buckets);
     d->values = base_aligned_alloc(DEVICE_VALUES_BYTES, DEVICE_VALUES_BYTES);
-    if (!d->sections || !d->values)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu sections",
-                         sections);
-    for (size_t s = 0; s < sections; s++) {
-        d->sections[s] = d->params_bytes;
-        d->params_bytes += device_section_bytes(&z->layout.sections[s]);
+    if (!d->buckets || !d->values)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu buckets",
+                         buckets);
+    for (size_t s = 0; s < buckets; s++) {
+        d->buckets[s] = d->params_bytes;
+        d->params_bytes += device_bucket_bytes(&z->layout.buckets[s]);
     }
     return ZERO_OK;
 }

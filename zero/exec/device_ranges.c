@@ -1,4 +1,4 @@
-// The runs that an update works through: all of what trains, in the order of sections; where state
+// The runs that an update works through: all of what trains, in the order of buckets; where state
 // passes through the device (device_tiles.c), no run has elements of two tiles.
 
 #include "zero/core/addresses.h"
@@ -7,33 +7,33 @@
 
 #include <assert.h>
 
-/** The sum of an element of a section, or the only contribution to it. */
+/** The sum of an element of a bucket, or the only contribution to it. */
 static const void *gradient_of(const zero_ctx *z, int owner, size_t s, size_t element)
 {
-    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct eng_bucket_place *place = &z->placement.buckets[s];
     if (!z->device->state->sole)
         return eng_sums(z, owner, s, element);
-    return device_gradient(z, z->layout.sections[s].unit) + place->comm_offset +
+    return device_gradient(z, z->layout.buckets[s].unit) + place->comm_offset +
            element * eng_dtype_size(place->comm_dtype);
 }
 
-/** The squares of what a rank has sums of, from an element of a section on. */
+/** The squares of what a rank has sums of, from an element of a bucket on. */
 static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t element)
 {
-    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
     if (owner != z->config.rank)
         return NULL;
     return (double *)device_piece(z->device, DEVICE_SQUARES) +
-           (section->before[owner] + element - section->elements[owner].offset) / BASE_GRANULE;
+           (bucket->before[owner] + element - bucket->elements[owner].offset) / BASE_GRANULE;
 }
 
 static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *range)
 {
     const struct eng_slice *slice = range->slice;
-    const size_t s = slice->section, first = range->first;
+    const size_t s = slice->bucket, first = range->first;
     const struct eng_group *group = &z->model.groups[z->model.params[slice->param].group];
-    const zero_dtype dtype = z->layout.sections[s].dtype;
-    const bool master = z->placement.sections[s].master;
+    const zero_dtype dtype = z->layout.buckets[s].dtype;
+    const bool master = z->placement.buckets[s].master;
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
     assert(owned == range->count);
@@ -46,14 +46,14 @@ static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *
         .group = (uint32_t)z->model.params[slice->param].group,
         .key = (uint32_t)eng_slice_number(&z->layout, slice) * BASE_DEVICE_KEYS,
         .gradient_dtype =
-            (uint8_t)(z->device->state->sole ? z->placement.sections[s].comm_dtype : ZERO_F32),
+            (uint8_t)(z->device->state->sole ? z->placement.buckets[s].comm_dtype : ZERO_F32),
         .weight_dtype = (uint8_t)(master ? ZERO_F32 : dtype),
         .moment_dtype = (uint8_t)z->config.moment_dtype,
         .work_dtype = (uint8_t)dtype,
     };
     for (int k = 0; k < group->optimizer->moments; k++)
         run.moment[k] = device_field(z, 1 + k, s, first);
-    if (eng_apart(&z->layout.sections[s], &z->placement.sections[s]))
+    if (eng_apart(&z->layout.buckets[s], &z->placement.buckets[s]))
         run.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
     return run;
 }
@@ -62,21 +62,21 @@ static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *
 static size_t cut_runs(const zero_ctx *z, struct base_device_run *runs)
 {
     const struct eng_range_cut cut = device_run_cut(&z->layout, device_cut(z));
-    size_t made = 0, section = 0;
-    size_t *section_runs = z->device->state->section_runs;
+    size_t made = 0, bucket = 0;
+    size_t *bucket_runs = z->device->state->bucket_runs;
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        while (section <= slice->section)
-            section_runs[section++] = made;
+        while (bucket <= slice->bucket)
+            bucket_runs[bucket++] = made;
         struct eng_range left = eng_state_range(&z->placement, slice);
         while (left.count > 0 && !eng_frozen(z, slice->param)) {
             const struct eng_range range = eng_range_next(&cut, &left);
-            device_tiles_note(z, slice->section, range.first, made);
+            device_tiles_note(z, slice->bucket, range.first, made);
             runs[made++] = run_of(z, &range);
         }
     }
-    while (section <= z->layout.section_count)
-        section_runs[section++] = made;
+    while (bucket <= z->layout.bucket_count)
+        bucket_runs[bucket++] = made;
     device_tiles_noted(z, made);
     assert(made <= device_runs_count(&z->layout, &z->placement, device_cut(z)));
     return made;

@@ -15,16 +15,16 @@
  * frozen from the beginning. */
 static bool has_gap(const zero_ctx *z, const struct eng_slice *slice)
 {
-    return slice->numel % BASE_GRANULE > 0 && !z->layout.sections[slice->section].frozen;
+    return slice->numel % BASE_GRANULE > 0 && !z->layout.buckets[slice->bucket].frozen;
 }
 
 static struct base_device_gap gap_of(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const size_t size = eng_dtype_size(section->grad_dtype);
+    const struct eng_bucket *bucket = &z->layout.buckets[slice->bucket];
+    const size_t size = eng_dtype_size(bucket->grad_dtype);
     const size_t left = slice->granules * BASE_GRANULE - slice->numel;
     return (struct base_device_gap){
-        .first = z->placement.sections[slice->section].grad_offset +
+        .first = z->placement.buckets[slice->bucket].grad_offset +
                  (slice->granule * BASE_GRANULE + slice->numel) * size,
         .bytes = left * size,
     };
@@ -74,19 +74,19 @@ static zero_result clear_gaps(const zero_ctx *z, zero_unit unit, unsigned char *
 
 /* ------------------------------------------------------------------ gradients */
 
-static size_t section_sums(const zero_ctx *z, size_t s)
+static size_t bucket_sums(const zero_ctx *z, size_t s)
 {
-    return z->layout.sections[s].before[z->config.rank] * sizeof(float);
+    return z->layout.buckets[s].before[z->config.rank] * sizeof(float);
 }
 
 bool device_gradients_fit(const zero_ctx *z)
 {
     for (size_t u = 0; u < z->layout.unit_count; u++) {
         const struct eng_unit_layout *unit = &z->layout.units[u];
-        const size_t end = unit->first_section + unit->section_count;
+        const size_t end = unit->first_bucket + unit->bucket_count;
         const size_t sums =
-            end < z->layout.section_count ? section_sums(z, end) : z->placement.own_sums_bytes;
-        if (z->placement.units[u].grad_bytes > sums - section_sums(z, unit->first_section))
+            end < z->layout.bucket_count ? bucket_sums(z, end) : z->placement.own_sums_bytes;
+        if (z->placement.units[u].grad_bytes > sums - bucket_sums(z, unit->first_bucket))
             return false;
     }
     return true;
@@ -104,7 +104,7 @@ unsigned char *device_gradient(const zero_ctx *z, zero_unit unit)
     if (z->config.stage < 2)
         return z->memory.grads + z->gradients.slots[z->units[unit].sum_slot].offset;
     return (unsigned char *)(void *)z->memory.sums +
-           section_sums(z, z->layout.units[unit].first_section);
+           bucket_sums(z, z->layout.units[unit].first_bucket);
 }
 
 /** Moves a slot to where the unit's gradient is written, and says whether it was there. Sums may
@@ -147,10 +147,10 @@ zero_result device_grad_open(zero_ctx *z, zero_unit unit, const struct eng_grad_
 zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradient,
                        const void *received, struct base_error *error)
 {
-    const struct eng_section_place *place = &z->placement.sections[s];
+    const struct eng_bucket_place *place = &z->placement.buckets[s];
     const struct eng_device *d = z->device;
-    const size_t first = z->layout.sections[s].elements[z->config.rank].offset;
-    const size_t before = z->layout.sections[s].before[z->config.rank];
+    const size_t first = z->layout.buckets[s].elements[z->config.rank].offset;
+    const size_t before = z->layout.buckets[s].before[z->config.rank];
     const size_t size = eng_dtype_size(place->comm_dtype);
     const uint64_t number = (uint64_t)z->micro.index * (uint64_t)z->config.world;
     const bool local = z->config.local; // one rank has the sum of all
@@ -215,12 +215,12 @@ zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigne
     const struct eng_unit_layout *u = &z->layout.units[unit];
     uint64_t *bad = device_piece(d, DEVICE_BAD);
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         const struct base_device_search search = {
             .values = gradient + place->comm_offset,
             .dtype = place->comm_dtype,
-            .count = z->layout.sections[s].granules * BASE_GRANULE,
+            .count = z->layout.buckets[s].granules * BASE_GRANULE,
             .number =
                 (uint64_t)z->micro.index * (uint64_t)z->config.world + (uint64_t)z->config.rank,
             .bad = bad + s,

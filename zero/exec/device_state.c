@@ -38,7 +38,7 @@ static size_t update_bytes(const zero_ctx *z)
 
 static size_t record_bytes(const zero_ctx *z)
 {
-    return sizeof(struct base_device_record) + z->layout.section_count * sizeof(uint64_t);
+    return sizeof(struct base_device_record) + z->layout.bucket_count * sizeof(uint64_t);
 }
 
 /** Bytes that other ranks, and the place of this one among them, contribute to a unit. */
@@ -46,10 +46,10 @@ static size_t unit_received(const zero_ctx *z, const struct eng_placement *p, si
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     size_t bytes = 0;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
-        if (!z->layout.sections[s].frozen)
-            bytes += (size_t)z->config.world * p->sections[s].own_granules * BASE_GRANULE *
-                     eng_dtype_size(p->sections[s].comm_dtype);
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
+        if (!z->layout.buckets[s].frozen)
+            bytes += (size_t)z->config.world * p->buckets[s].own_granules * BASE_GRANULE *
+                     eng_dtype_size(p->buckets[s].comm_dtype);
     return bytes;
 }
 
@@ -70,12 +70,12 @@ static size_t count_runs(const zero_ctx *z, const struct eng_placement *p)
     return z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
 }
 
-/** The most sections that a unit has. */
-static size_t most_sections(const zero_ctx *z)
+/** The most buckets that a unit has. */
+static size_t most_buckets(const zero_ctx *z)
 {
     size_t most = 0;
     for (size_t u = 0; u < z->layout.unit_count; u++)
-        most = z->layout.units[u].section_count > most ? z->layout.units[u].section_count : most;
+        most = z->layout.units[u].bucket_count > most ? z->layout.units[u].bucket_count : most;
     return most;
 }
 
@@ -83,11 +83,11 @@ static size_t most_sections(const zero_ctx *z)
 static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t runs,
                        struct device_state *state)
 {
-    const size_t units = z->layout.unit_count, sections = z->layout.section_count;
-    const size_t world = (size_t)z->config.world, most = most_sections(z);
+    const size_t units = z->layout.unit_count, buckets = z->layout.bucket_count;
+    const size_t world = (size_t)z->config.world, most = most_buckets(z);
     struct base_tables *tables = &state->tables;
     state->runs = base_tables_add(tables, runs, sizeof *state->runs);
-    state->section_runs = base_tables_add(tables, sections + 1, sizeof(size_t));
+    state->bucket_runs = base_tables_add(tables, buckets + 1, sizeof(size_t));
     state->unit_gaps = base_tables_add(tables, units + 1, sizeof(size_t));
     if (z->config.verify_micro)
         state->unit_hashed = base_tables_add(tables, units + 1, sizeof(size_t));
@@ -97,7 +97,7 @@ static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t 
     state->spans = base_tables_add(tables, most * world, sizeof *state->spans);
     state->reduced = base_tables_add(tables, most, sizeof *state->reduced);
     state->parts = base_tables_add(tables, most, sizeof *state->parts);
-    state->published = base_tables_add(tables, sections, sizeof *state->published);
+    state->published = base_tables_add(tables, buckets, sizeof *state->published);
     state->gathered =
         base_tables_add(tables, (size_t)p->gather.slot_count, sizeof *state->gathered);
 }
@@ -122,7 +122,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_COURSE] = sizeof(struct base_device_course),
         [DEVICE_GATE] = sizeof(uint32_t),
         [DEVICE_WRONG] = sizeof(uint64_t),
-        [DEVICE_BAD] = z->layout.section_count * sizeof(uint64_t),
+        [DEVICE_BAD] = z->layout.bucket_count * sizeof(uint64_t),
         [DEVICE_RECORD] = record_bytes(z),
         [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct base_rule_scalars),
@@ -231,7 +231,7 @@ static zero_result make_memory(zero_ctx *z, struct base_error *error)
 
 zero_result device_bad_clear(const zero_ctx *z, struct base_error *error)
 {
-    const size_t bytes = z->layout.section_count * sizeof(uint64_t);
+    const size_t bytes = z->layout.bucket_count * sizeof(uint64_t);
     assert(z->device->state->open == 0);
     uint64_t *none = device_blamed(z, z->step + 1);
     memset(none, 0xff, bytes);

@@ -90,7 +90,7 @@ static zero_result judge(const zero_ctx *z, const zero_step_args *args, bool fus
         .key_count = d->state->key_count,
         .bad = device_piece(d, DEVICE_BAD),
         .blamed = (uint64_t *)(void *)(record + 1),
-        .bad_count = z->layout.section_count,
+        .bad_count = z->layout.bucket_count,
         .gate = device_piece(d, DEVICE_GATE),
         .record = record,
     };
@@ -102,7 +102,7 @@ static zero_result report(const zero_ctx *z, const struct device_step *step,
                           struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const size_t bytes = sizeof *step->record + z->layout.section_count * sizeof(uint64_t);
+    const size_t bytes = sizeof *step->record + z->layout.bucket_count * sizeof(uint64_t);
     zero_result r =
         d->ops->copy(step->record, device_piece(d, DEVICE_RECORD), bytes, d->own, error);
     if (!r)
@@ -114,12 +114,12 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    const size_t *runs = d->state->section_runs;
+    const size_t *runs = d->state->bucket_runs;
     zero_result r = ZERO_OK;
     if (!d->state->fused)
         return ZERO_OK;
     r = d->ops->event_wait(d->read[unit], d->own, error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
         z->io[s].fused = z->io[s].trains && eng_fused_early(z, s);
         if (z->io[s].fused)
             r = d->state->tiles ? device_tiles_fused(z, s, error)
@@ -138,27 +138,27 @@ static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
     return r ? r : device_quiet(z, error);
 }
 
-/** What of a section was not updated before. */
-static zero_result update_section(const zero_ctx *z, size_t s, struct base_error *error)
+/** What of a bucket was not updated before. */
+static zero_result update_bucket(const zero_ctx *z, size_t s, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
-    const size_t *runs = state->section_runs;
+    const size_t *runs = state->bucket_runs;
     if (!z->io[s].trains)
         return ZERO_OK;
     if (state->tiles)
-        return device_tiles_section(z, s, error);
+        return device_tiles_bucket(z, s, error);
     return z->io[s].fused ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
 }
 
-/** Who waits for the unit of a section, or for what persists, waits for no more than this. */
-static zero_result record_section(const zero_ctx *z, size_t s, struct base_error *error)
+/** Who waits for the unit of a bucket, or for what persists, waits for no more than this. */
+static zero_result record_bucket(const zero_ctx *z, size_t s, struct base_error *error)
 {
     const struct eng_device *d = z->device;
-    const struct eng_section *section = &z->layout.sections[s];
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
     if (!d->state->by_units)
         return ZERO_OK;
-    const zero_result r = d->ops->event_record(d->lent[section->unit], d->own, error);
-    return r || !section->persistent ? r : d->ops->event_record(d->state->persisted, d->own, error);
+    const zero_result r = d->ops->event_record(d->lent[bucket->unit], d->own, error);
+    return r || !bucket->persistent ? r : d->ops->event_record(d->state->persisted, d->own, error);
 }
 
 zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass)
@@ -180,14 +180,14 @@ zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass)
     return r ? device_failed(z, &error, "an update") : ZERO_OK;
 }
 
-zero_result device_update_section(zero_ctx *z, size_t section)
+zero_result device_update_bucket(zero_ctx *z, size_t bucket)
 {
-    const bool persistent = z->layout.sections[section].persistent;
+    const bool persistent = z->layout.buckets[bucket].persistent;
     struct base_error error = {0};
     if (z->device->state->at_once)
         return ZERO_OK;
     device_tiles_turn(z, persistent);
-    if (update_section(z, section, &error) || record_section(z, section, &error))
+    if (update_bucket(z, bucket, &error) || record_bucket(z, bucket, &error))
         return device_failed(z, &error, "an update");
     return ZERO_OK;
 }
@@ -198,7 +198,7 @@ zero_result device_update_end(zero_ctx *z, zero_result r)
     struct base_error error = {0};
     if (r || d->state->at_once)
         return r;
-    for (size_t s = 0; s < z->layout.section_count; s++)
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
         z->io[s].fused = false;
     return d->ops->event_record(d->shown, d->own, &error) ? device_failed(z, &error, "an update")
                                                           : ZERO_OK;

@@ -80,17 +80,17 @@ struct base_device_run *device_runs(const zero_ctx *z)
     return (struct base_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
 }
 
-bool device_field_stays(const zero_ctx *z, int field, size_t section)
+bool device_field_stays(const zero_ctx *z, int field, size_t bucket)
 {
-    const bool only = !eng_apart(&z->layout.sections[section], &z->placement.sections[section]);
+    const bool only = !eng_apart(&z->layout.buckets[bucket], &z->placement.buckets[bucket]);
     return !z->device->state->tiles || (field == 0 && only);
 }
 
-void *device_field_home(const zero_ctx *z, int field, size_t section, size_t element)
+void *device_field_home(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
     size_t size;
-    return field > 0 ? eng_moments(z, field - 1, section, element)
-                     : eng_best_weights(z, section, element, &size);
+    return field > 0 ? eng_moments(z, field - 1, bucket, element)
+                     : eng_best_weights(z, bucket, element, &size);
 }
 
 static unsigned char *buffer_of(const struct device_tiles *tiles, size_t tile)
@@ -99,21 +99,21 @@ static unsigned char *buffer_of(const struct device_tiles *tiles, size_t tile)
     return tiles->memory + tile % tiles->used * tiles->spacing;
 }
 
-void *device_field(const zero_ctx *z, int field, size_t section, size_t element)
+void *device_field(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
-    if (device_field_stays(z, field, section))
-        return device_field_home(z, field, section, element);
-    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / BASE_GRANULE);
+    if (device_field_stays(z, field, bucket))
+        return device_field_home(z, field, bucket, element);
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, bucket, element / BASE_GRANULE);
     return buffer_of(tiles, piece->tile) + eng_piece_offset(piece, field, element);
 }
 
-void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run)
+void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t run)
 {
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return;
-    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, section, element / BASE_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, bucket, element / BASE_GRANULE);
     assert(piece->tile < tiles->cut.training);
     tiles->noted = run == 0 ? 0 : tiles->noted;
     while (tiles->noted <= (size_t)(piece - tiles->cut.pieces))

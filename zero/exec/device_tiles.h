@@ -57,16 +57,16 @@ void device_tiles_free(zero_ctx *z);
 const struct eng_tiles *device_cut(const zero_ctx *z);
 /** Memory of the device for the runs of an update. */
 struct base_device_run *device_runs(const zero_ctx *z);
-/** Whether a field of a section is on the device between updates: its working copies are, and
+/** Whether a field of a bucket is on the device between updates: its working copies are, and
  * these may be the only weights. */
-bool device_field_stays(const zero_ctx *z, int field, size_t section);
+bool device_field_stays(const zero_ctx *z, int field, size_t bucket);
 /** Where a field is between updates. */
-void *device_field_home(const zero_ctx *z, int field, size_t section, size_t element);
+void *device_field_home(const zero_ctx *z, int field, size_t bucket, size_t element);
 /** Where an update finds a field (0: weights, 1 + k: moment k) of an element on the device. */
-void *device_field(const zero_ctx *z, int field, size_t section, size_t element);
-/** Run number `run` begins at this element of a section: each run, in order; and there are so many.
+void *device_field(const zero_ctx *z, int field, size_t bucket, size_t element);
+/** Run number `run` begins at this element of a bucket: each run, in order; and there are so many.
  */
-void device_tiles_note(const zero_ctx *z, size_t section, size_t element, size_t run);
+void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t run);
 void device_tiles_noted(const zero_ctx *z, size_t runs);
 /** Whether an address of state is the device's, where some is the host's. */
 bool device_has(const zero_ctx *z, const void *address);
@@ -76,14 +76,14 @@ zero_result device_tiles_before(const zero_ctx *z, void *stream, struct base_err
 
 /* ---- device_passes.c */
 
-/** An update begins, with the sections that persist. */
+/** An update begins, with the buckets that persist. */
 void device_tiles_begin(const zero_ctx *z);
-/** It comes to a section that persists, or to one of the others, which come behind those. */
+/** It comes to a bucket that persists, or to one of the others, which come behind those. */
 void device_tiles_turn(const zero_ctx *z, bool persistent);
-/** Queues the update of all of a section that was not updated before; sections come in order. */
-zero_result device_tiles_section(const zero_ctx *z, size_t section, struct base_error *error);
-/** A section, and its sums are queued, is updated before the verdict: so are now the tiles it was
+/** Queues the update of all of a bucket that was not updated before; buckets come in order. */
+zero_result device_tiles_bucket(const zero_ctx *z, size_t bucket, struct base_error *error);
+/** A bucket, and its sums are queued, is updated before the verdict: so are now the tiles it was
  * the last one of. */
-zero_result device_tiles_fused(const zero_ctx *z, size_t section, struct base_error *error);
+zero_result device_tiles_fused(const zero_ctx *z, size_t bucket, struct base_error *error);
 
 #endif

@@ -15,15 +15,15 @@
 
 /* ------------------------------------------------------------------ working copies */
 
-/** Copies a section's working copy to the device, in a stream, if that has another version. Its
+/** Copies a bucket's working copy to the device, in a stream, if that has another version. Its
  * bytes lie together. */
-static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *stream,
-                                struct base_error *error)
+static zero_result show_bucket(zero_ctx *z, size_t s, uint64_t version, void *stream,
+                               struct base_error *error)
 {
     struct eng_device *d = z->device;
-    const struct eng_section *section = &z->layout.sections[s];
-    const struct eng_section_place *place = &z->placement.sections[s];
-    const int slot = z->units[section->unit].slot;
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
+    const struct eng_bucket_place *place = &z->placement.buckets[s];
+    const int slot = z->units[bucket->unit].slot;
     const unsigned char *from = z->memory.params + place->home;
     if (z->io[s].lent >= version) // of a fused step the next one is there early
         return ZERO_OK;
@@ -31,42 +31,42 @@ static zero_result show_section(zero_ctx *z, size_t s, uint64_t version, void *s
     if (place->residence == ENG_SHARDED)
         from = z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset;
     // What the program has queued with the values before, by whatever stream, and older copies.
-    zero_result r = d->ops->event_wait(d->read[section->unit], stream, error);
+    zero_result r = d->ops->event_wait(d->read[bucket->unit], stream, error);
     if (!r)
-        r = d->ops->event_wait(d->lent[section->unit], stream, error);
+        r = d->ops->event_wait(d->lent[bucket->unit], stream, error);
     if (!r)
-        r = d->ops->copy(d->params + d->sections[s], from, device_section_bytes(section), stream,
+        r = d->ops->copy(d->params + d->buckets[s], from, device_bucket_bytes(bucket), stream,
                          error);
     if (!r && place->residence == ENG_SHARDED)
         r = d->ops->event_record(d->copied[slot], stream, error);
     if (!r)
-        r = d->ops->event_record(d->lent[section->unit], stream, error);
+        r = d->ops->event_record(d->lent[bucket->unit], stream, error);
     if (!r)
         z->io[s].lent = version;
     return r;
 }
 
-/** Shows a section that is current here without a gather of its own. */
+/** Shows a bucket that is current here without a gather of its own. */
 static zero_result show_ahead(zero_ctx *z, size_t s, struct base_error *error)
 {
-    if (z->placement.sections[s].residence == ENG_SHARDED || !eng_publish_ended(z, s))
+    if (z->placement.buckets[s].residence == ENG_SHARDED || !eng_publish_ended(z, s))
         return ZERO_OK;
-    return show_section(z, s, z->io[s].version, z->device->up, error);
+    return show_bucket(z, s, z->io[s].version, z->device->up, error);
 }
 
 static zero_result cuda_host_show(zero_ctx *z, zero_unit unit)
 {
     struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    const size_t end = u->first_section + u->section_count;
+    const size_t end = u->first_bucket + u->bucket_count;
     struct base_error error = {0};
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < end; s++)
-        r = show_section(z, s, z->io[s].version, d->up, &error);
+    for (size_t s = u->first_bucket; !r && s < end; s++)
+        r = show_bucket(z, s, z->io[s].version, d->up, &error);
     if (!r)
         r = d->ops->event_wait(d->lent[unit], d->stream, &error);
     // Forward passes go up.
-    for (size_t s = end; !r && s < z->layout.section_count && s < end + u[1].section_count; s++)
+    for (size_t s = end; !r && s < z->layout.bucket_count && s < end + u[1].bucket_count; s++)
         r = show_ahead(z, s, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
@@ -77,17 +77,17 @@ static zero_result cuda_host_show_persistent(zero_ctx *z)
     struct base_error error = {0};
     bool shows = false;
     zero_result r = ZERO_OK;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++) {
-        if (!z->layout.sections[s].persistent)
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++) {
+        if (!z->layout.buckets[s].persistent)
             continue;
         shows = shows || z->io[s].lent != z->io[s].version;
-        r = show_section(z, s, z->io[s].version, d->stream, &error);
+        r = show_bucket(z, s, z->io[s].version, d->stream, &error);
     }
     // What peers have just sent may have arrived since this rank last looked.
     const zero_result progress = r ? ZERO_OK : coll_progress(z->comm);
     if (progress)
         return eng_comm_failed(z, progress);
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++)
         r = show_ahead(z, s, &error);
     // A caller that gave no stream cannot order what comes next behind it.
     if (!r && shows && d->stream == d->own)
@@ -103,10 +103,10 @@ static zero_result cuda_host_show_updated(zero_ctx *z, zero_unit unit)
     if (z->config.world > 1 || eng_fused_hopeless(z)) // others have to send something first
         return ZERO_OK;
     // zero_step() will make these values the next version.
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
         if (z->io[s].fused && coll_complete(&z->io[s].reduce) &&
-            z->placement.sections[s].residence != ENG_SHARDED)
-            r = show_section(z, s, z->publication.version + 1, z->device->up, &error);
+            z->placement.buckets[s].residence != ENG_SHARDED)
+            r = show_bucket(z, s, z->publication.version + 1, z->device->up, &error);
     return r ? device_failed(z, &error, "copying parameters to it") : ZERO_OK;
 }
 
@@ -125,8 +125,8 @@ static zero_result cuda_host_settle_slot(zero_ctx *z, int slot)
 
 static const void *cuda_host_param(const zero_ctx *z, const struct eng_slice *slice)
 {
-    const size_t size = eng_dtype_size(z->layout.sections[slice->section].dtype);
-    return z->device->params + z->device->sections[slice->section] +
+    const size_t size = eng_dtype_size(z->layout.buckets[slice->bucket].dtype);
+    return z->device->params + z->device->buckets[slice->bucket] +
            slice->granule * BASE_GRANULE * size;
 }
 

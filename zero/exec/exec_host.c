@@ -33,9 +33,9 @@ static zero_result host_show(zero_ctx *z, zero_unit unit)
 /** What is readable without a gather is so in the caller's memory, too. */
 static zero_result host_show_persistent(zero_ctx *z)
 {
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        if (z->layout.sections[s].persistent)
-            eng_borrow_section(z, s);
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        if (z->layout.buckets[s].persistent)
+            eng_borrow_bucket(z, s);
     return ZERO_OK;
 }
 
@@ -63,10 +63,10 @@ static zero_result host_grad_open(zero_ctx *z, zero_unit unit,
     assert(z->gradients.slots[z->units[unit].grad_slot].open);
     for (size_t i = u->first_slice; !opening->keeps && i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        if (z->layout.sections[slice->section].frozen)
+        if (z->layout.buckets[slice->bucket].frozen)
             continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        unsigned char *data = buffer + z->placement.sections[slice->section].grad_offset +
+        const size_t size = eng_dtype_size(z->layout.buckets[slice->bucket].grad_dtype);
+        unsigned char *data = buffer + z->placement.buckets[slice->bucket].grad_offset +
                               slice->granule * BASE_GRANULE * size;
         const bool written =
             opening->purpose == ENG_GRAD_WRITE ||
@@ -85,8 +85,8 @@ zero_result eng_host_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        const unsigned char *data = gradient + z->placement.sections[slice->section].grad_offset +
+        const size_t size = eng_dtype_size(z->layout.buckets[slice->bucket].grad_dtype);
+        const unsigned char *data = gradient + z->placement.buckets[slice->bucket].grad_offset +
                                     slice->granule * BASE_GRANULE * size;
         if (!eng_frozen(z, slice->param))
             hashes[i] = base_hash64(data, slice->numel * size, 0);

@@ -42,10 +42,10 @@ static zero_result clear_frozen(const zero_ctx *z, zero_unit unit, unsigned char
     zero_result r = ZERO_OK;
     for (size_t i = u->first_slice; !r && i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        if (!z->io[slice->section].trains || !eng_frozen(z, slice->param))
+        if (!z->io[slice->bucket].trains || !eng_frozen(z, slice->param))
             continue;
-        const size_t size = eng_dtype_size(z->layout.sections[slice->section].grad_dtype);
-        unsigned char *at = gradient + z->placement.sections[slice->section].grad_offset +
+        const size_t size = eng_dtype_size(z->layout.buckets[slice->bucket].grad_dtype);
+        unsigned char *at = gradient + z->placement.buckets[slice->bucket].grad_offset +
                             slice->granule * BASE_GRANULE * size;
         r = z->exec->clear(z, at, slice->numel * size, stream, error);
     }
@@ -57,17 +57,17 @@ zero_result eng_grad_prepare(const zero_ctx *z, zero_unit unit, unsigned char *g
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = clear_frozen(z, unit, gradient, stream, error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
-        const struct eng_section *section = &z->layout.sections[s];
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket *bucket = &z->layout.buckets[s];
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         const struct base_device_conversion conversion = {
             .from = gradient + place->grad_offset,
             .to = gradient + place->comm_offset,
-            .from_dtype = section->grad_dtype,
+            .from_dtype = bucket->grad_dtype,
             .to_dtype = place->comm_dtype,
-            .count = section->granules * BASE_GRANULE,
+            .count = bucket->granules * BASE_GRANULE,
         };
-        if (z->io[s].trains && place->comm_dtype != section->grad_dtype)
+        if (z->io[s].trains && place->comm_dtype != bucket->grad_dtype)
             r = z->exec->convert(z, &conversion, stream, error);
     }
     return r;

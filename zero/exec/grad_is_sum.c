@@ -15,12 +15,12 @@ enum {
     ALONE = 32,
 };
 
-bool eng_grad_is_sum(const zero_ctx *z, size_t section)
+bool eng_grad_is_sum(const zero_ctx *z, size_t bucket)
 {
     const struct eng_config *config = &z->config;
     const bool once = z->micro.count == 1 || config->local;
     const bool read_by_update =
-        z->io[section].sums || z->placement.sections[section].comm_dtype == ZERO_F32;
+        z->io[bucket].sums || z->placement.buckets[bucket].comm_dtype == ZERO_F32;
     return config->world == 1 && config->stage < 2 && once && !config->verify_micro &&
            !config->grads_nvme && read_by_update;
 }
@@ -60,12 +60,12 @@ static void measure(zero_ctx *z, const struct base_contributions *from, size_t c
     base_pool_run(tasks > ALONE ? z->cpu.pool : NULL, tasks, measure_task, &all);
 }
 
-void eng_grad_measure(struct eng_section_io *io, const void *gradient)
+void eng_grad_measure(struct eng_bucket_io *io, const void *gradient)
 {
     zero_ctx *z = io->z;
-    const struct coll_span *own = &z->layout.sections[io->section].elements[z->config.rank];
+    const struct coll_span *own = &z->layout.buckets[io->bucket].elements[z->config.rank];
     struct base_contributions from = {
-        .dtype = z->placement.sections[io->section].comm_dtype, .sources = &gradient, .count = 1};
+        .dtype = z->placement.buckets[io->bucket].comm_dtype, .sources = &gradient, .count = 1};
     double squares[TASKS * TASK_GRANULES];
     bool found = false;
     for (size_t count; from.first < own->count; from.first += count) {

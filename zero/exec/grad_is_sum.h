@@ -14,10 +14,10 @@
  * travels with 16 bits is widened by the update itself; where state is rounded to 16 bits, which
  * no such update does, it is summed as ever.
  */
-bool eng_grad_is_sum(const zero_ctx *z, size_t section);
+bool eng_grad_is_sum(const zero_ctx *z, size_t bucket);
 /** Adds the squares of such a gradient to those of the step, and remembers its first element that
  * is not finite. `gradient` is in the bucket's comm_dtype. A large one is dealt out over the pool's
  * threads. */
-void eng_grad_measure(struct eng_section_io *io, const void *gradient);
+void eng_grad_measure(struct eng_bucket_io *io, const void *gradient);
 
 #endif

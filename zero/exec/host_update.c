@@ -25,13 +25,13 @@ static struct eng_range_cut cut_of(const zero_ctx *z, const struct eng_tiles *ti
 
 static struct eng_segment segment_of(const zero_ctx *z, const struct eng_range *range)
 {
-    const size_t s = range->slice->section;
+    const size_t s = range->slice->bucket;
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, range->first, &owned);
     assert(owned == range->count);
     return (struct eng_segment){
         .slice = range->slice,
-        .section = s,
+        .bucket = s,
         .group = z->model.params[range->slice->param].group,
         .first = range->first,
         .count = range->count,
@@ -40,9 +40,9 @@ static struct eng_segment segment_of(const zero_ctx *z, const struct eng_range *
 }
 
 /** Whether all an update needs is in memory as fp32. */
-static bool is_wide(const zero_ctx *z, size_t section)
+static bool is_wide(const zero_ctx *z, size_t bucket)
 {
-    return z->placement.sections[section].master && z->config.moment_dtype == ZERO_F32;
+    return z->placement.buckets[bucket].master && z->config.moment_dtype == ZERO_F32;
 }
 
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placement,
@@ -52,7 +52,7 @@ size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placeme
     if (z->config.resident)
         return 0;
     return eng_ranges_count(&cut, placement) * sizeof *z->update.segments +
-           (z->layout.section_count + 1) * sizeof *z->update.section_segments;
+           (z->layout.bucket_count + 1) * sizeof *z->update.bucket_segments;
 }
 
 /** Whether what an update reads and writes drives the first working copies out of the caches again
@@ -63,13 +63,13 @@ static bool exceeds_caches(const struct eng_placement *p)
            base_sum_cache_bytes();
 }
 
-/** Whether every update of a section can add contributions up itself: kernels do, on what needs no
+/** Whether every update of a bucket can add contributions up itself: kernels do, on what needs no
  * rounding in between. */
 static bool sums(const zero_ctx *z, size_t s)
 {
     if (!is_wide(z, s))
         return false;
-    for (size_t i = z->update.section_segments[s]; i < z->update.section_segments[s + 1]; i++)
+    for (size_t i = z->update.bucket_segments[s]; i < z->update.bucket_segments[s + 1]; i++)
         if (!z->model.groups[z->update.segments[i].group].optimizer->update_sum)
             return false;
     return true;
@@ -81,27 +81,27 @@ static bool adds_again(const zero_ctx *z)
 {
     const size_t world = (size_t)z->config.world;
     size_t bytes = 0;
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        if (!z->layout.sections[s].frozen)
-            bytes += z->layout.sections[s].granules * BASE_GRANULE *
-                     eng_dtype_size(z->placement.sections[s].comm_dtype);
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        if (!z->layout.buckets[s].frozen)
+            bytes += z->layout.buckets[s].granules * BASE_GRANULE *
+                     eng_dtype_size(z->placement.buckets[s].comm_dtype);
     return z->config.stage == 0 && !z->config.grads_nvme && !z->publication.all_sums && world > 1 &&
            world <= AGAIN_RANKS && z->config.sum_group <= 1 && !z->config.verify_micro &&
            bytes <= AGAIN_BYTES / world;
 }
 
-bool eng_adds_again(const zero_ctx *z, size_t section)
+bool eng_adds_again(const zero_ctx *z, size_t bucket)
 {
-    return z->update.adds_again && z->io[section].sums && (z->micro.count == 1 || z->config.local);
+    return z->update.adds_again && z->io[bucket].sums && (z->micro.count == 1 || z->config.local);
 }
 
 /** Tells pieces which segments are theirs: those of each follow each other. */
 static void note_segments(const zero_ctx *z, struct eng_tiles *tiles)
 {
-    for (size_t i = 0; i < z->update.section_segments[z->layout.section_count]; i++) {
+    for (size_t i = 0; i < z->update.bucket_segments[z->layout.bucket_count]; i++) {
         const struct eng_segment *segment = &z->update.segments[i];
         struct eng_piece *piece =
-            eng_tiles_piece(tiles, segment->section, segment->first / BASE_GRANULE);
+            eng_tiles_piece(tiles, segment->bucket, segment->first / BASE_GRANULE);
         if (piece->segments++ == 0)
             piece->first_segment = i;
         assert(piece->first_segment + piece->segments == i + 1);
@@ -114,7 +114,7 @@ static size_t cut_slice(const zero_ctx *z, const struct eng_range_cut *cut,
 {
     struct eng_range left = eng_state_range(&z->placement, slice);
     size_t made = 0;
-    while (left.count > 0 && !z->layout.sections[slice->section].frozen) {
+    while (left.count > 0 && !z->layout.buckets[slice->bucket].frozen) {
         const struct eng_range range = eng_range_next(cut, &left);
         segments[made++] = segment_of(z, &range);
     }
@@ -124,12 +124,12 @@ static size_t cut_slice(const zero_ctx *z, const struct eng_range_cut *cut,
 static void cut_all(zero_ctx *z, const struct eng_range_cut *cut)
 {
     size_t made = 0;
-    for (size_t s = 0, i = 0; s < z->layout.section_count; s++) {
-        z->update.section_segments[s] = made;
-        for (; i < z->layout.slice_count && z->layout.slices[i].section == s; i++)
+    for (size_t s = 0, i = 0; s < z->layout.bucket_count; s++) {
+        z->update.bucket_segments[s] = made;
+        for (; i < z->layout.slice_count && z->layout.slices[i].bucket == s; i++)
             made += cut_slice(z, cut, &z->layout.slices[i], z->update.segments + made);
     }
-    z->update.section_segments[z->layout.section_count] = made;
+    z->update.bucket_segments[z->layout.bucket_count] = made;
 }
 
 zero_result eng_segments_make(zero_ctx *z)
@@ -142,15 +142,15 @@ zero_result eng_segments_make(zero_ctx *z)
     const size_t total = eng_ranges_count(&cut, &z->placement);
     struct base_tables *tables = &z->memory.tables;
     z->update.segments = base_tables_add(tables, total, sizeof *z->update.segments);
-    z->update.section_segments =
-        base_tables_add(tables, z->layout.section_count + 1, sizeof *z->update.section_segments);
+    z->update.bucket_segments =
+        base_tables_add(tables, z->layout.bucket_count + 1, sizeof *z->update.bucket_segments);
     if (tables->failed)
         return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
     cut_all(z, &cut);
-    assert(z->update.section_segments[z->layout.section_count] == total);
+    assert(z->update.bucket_segments[z->layout.bucket_count] == total);
     if (tiles)
         note_segments(z, tiles);
-    for (size_t s = 0; s < z->layout.section_count; s++)
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
         z->io[s].sums = sums(z, s);
     z->update.past_caches = exceeds_caches(&z->placement);
     z->update.adds_again = adds_again(z);
@@ -160,17 +160,17 @@ zero_result eng_segments_make(zero_ctx *z)
 struct base_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment,
                                   size_t first, size_t count, const float *gradient)
 {
-    const size_t s = segment->section;
-    const zero_dtype dtype = z->layout.sections[s].dtype;
+    const size_t s = segment->bucket;
+    const zero_dtype dtype = z->layout.buckets[s].dtype;
     struct base_update run = {
         .count = count,
         .gradient = gradient,
         .work_dtype = dtype,
         .past_caches = z->update.past_caches,
     };
-    if (z->placement.sections[s].master)
+    if (z->placement.buckets[s].master)
         run.weight = eng_weights(z, s, first);
-    if (z->placement.sections[s].master && !z->placement.sections[s].staged && dtype != ZERO_F32)
+    if (z->placement.buckets[s].master && !z->placement.buckets[s].staged && dtype != ZERO_F32)
         run.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
     const int moments = z->model.groups[segment->group].optimizer->moments;
     for (int k = 0; k < moments && z->config.moment_dtype == ZERO_F32; k++)
@@ -198,7 +198,7 @@ void eng_update_segment(zero_ctx *z, const struct eng_segment *segment)
         return;
     struct base_fp_state saved;
     base_fp_enter(&saved);
-    if (is_wide(z, segment->section))
+    if (is_wide(z, segment->bucket))
         update_wide(z, segment);
     else
         eng_update_rounded(z, segment);
@@ -236,23 +236,23 @@ size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
     return done;
 }
 
-/** What a rank contributed to a section's sums. */
-static const void *contribution(const zero_ctx *z, int rank, size_t section)
+/** What a rank contributed to a bucket's sums. */
+static const void *contribution(const zero_ctx *z, int rank, size_t bucket)
 {
     const unsigned char *grads =
         rank == z->config.rank ? z->memory.grads : coll_arena_peer(z->memory.grads_arena, rank);
-    const int slot = z->units[z->layout.sections[section].unit].sum_slot;
+    const int slot = z->units[z->layout.buckets[bucket].unit].sum_slot;
     assert(slot >= 0);
-    return grads + z->gradients.slots[slot].offset + z->placement.sections[section].comm_offset;
+    return grads + z->gradients.slots[slot].offset + z->placement.buckets[bucket].comm_offset;
 }
 
 /** Updates a segment whose sums no rank has kept. All of them are finite, for the step is. */
 static void update_again(zero_ctx *z, const struct eng_segment *segment)
 {
-    const size_t s = segment->section;
+    const size_t s = segment->bucket;
     const void *sources[AGAIN_RANKS];
     const struct base_contributions from = {
-        .dtype = z->placement.sections[s].comm_dtype,
+        .dtype = z->placement.buckets[s].comm_dtype,
         .sources = sources,
         .count = eng_contributors(z, z->io[s].round),
         .first = segment->first,
@@ -271,8 +271,8 @@ static void update_again(zero_ctx *z, const struct eng_segment *segment)
     }
 }
 
-/** A section's update, dealt out over the pool's threads. */
-struct section_update {
+/** A bucket's update, dealt out over the pool's threads. */
+struct bucket_update {
     zero_ctx *z;
     const struct eng_segment *segments;
     size_t count;
@@ -281,13 +281,13 @@ struct section_update {
 /** Where the state is kept in tiles, they have the new weights, too. */
 static void keep(const zero_ctx *z, const struct eng_segment *segment)
 {
-    z->store->keep(z, segment->section, segment->first, segment->count);
+    z->store->keep(z, segment->bucket, segment->first, segment->count);
 }
 
 static void update_task(void *user, size_t index, int thread)
 {
     (void)thread;
-    const struct section_update *task = user;
+    const struct bucket_update *task = user;
     eng_update_segment(task->z, &task->segments[index]);
     keep(task->z, &task->segments[index]);
 }
@@ -305,7 +305,7 @@ static bool continues(const struct eng_segment *segment)
 static void update_again_task(void *user, size_t index, int thread)
 {
     (void)thread;
-    const struct section_update *task = user;
+    const struct bucket_update *task = user;
     struct eng_segment whole = task->segments[index];
     if (index > 0 && continues(&task->segments[index]))
         return;
@@ -315,22 +315,22 @@ static void update_again_task(void *user, size_t index, int thread)
     keep(task->z, &whole);
 }
 
-void eng_update_range(zero_ctx *z, size_t section, size_t first, size_t count)
+void eng_update_range(zero_ctx *z, size_t bucket, size_t first, size_t count)
 {
-    assert(first >= z->update.section_segments[section]);
-    assert(first + count <= z->update.section_segments[section + 1]);
-    struct section_update task = {.z = z, .segments = z->update.segments + first, .count = count};
-    const bool again = eng_adds_again(z, section), kept = !again && !eng_grad_is_sum(z, section);
+    assert(first >= z->update.bucket_segments[bucket]);
+    assert(first + count <= z->update.bucket_segments[bucket + 1]);
+    struct bucket_update task = {.z = z, .segments = z->update.segments + first, .count = count};
+    const bool again = eng_adds_again(z, bucket), kept = !again && !eng_grad_is_sum(z, bucket);
     z->publication.grads_lent = z->publication.grads_lent || again;
     base_pool_run(z->cpu.pool, count, kept ? update_task : update_again_task, &task);
 }
 
-zero_result eng_host_update_section(zero_ctx *z, size_t section)
+zero_result eng_host_update_bucket(zero_ctx *z, size_t bucket)
 {
-    const size_t first = z->update.section_segments[section];
-    const size_t end = z->update.section_segments[section + 1];
-    if (z->io[section].trains && !z->io[section].fused)
-        eng_update_range(z, section, first, end - first);
-    z->io[section].fused = false;
+    const size_t first = z->update.bucket_segments[bucket];
+    const size_t end = z->update.bucket_segments[bucket + 1];
+    if (z->io[bucket].trains && !z->io[bucket].fused)
+        eng_update_range(z, bucket, first, end - first);
+    z->io[bucket].fused = false;
     return ZERO_OK;
 }

@@ -78,14 +78,14 @@ zero_result eng_local_add(const zero_ctx *z, zero_unit unit, struct base_error *
         return ZERO_OK;
     unsigned char *grads = z->exec->grads(z);
     zero_result r = ZERO_OK;
-    for (size_t s = layout->first_section; !r && s < layout->first_section + layout->section_count;
+    for (size_t s = layout->first_bucket; !r && s < layout->first_bucket + layout->bucket_count;
          s++) {
-        const size_t at = z->placement.sections[s].grad_offset;
+        const size_t at = z->placement.buckets[s].grad_offset;
         const struct base_device_addition addition = {
             .to = grads + z->gradients.slots[u->sum_slot].offset + at,
             .from = grads + z->gradients.slots[u->grad_slot].offset + at,
-            .dtype = z->layout.sections[s].grad_dtype,
-            .count = z->layout.sections[s].granules * BASE_GRANULE,
+            .dtype = z->layout.buckets[s].grad_dtype,
+            .count = z->layout.buckets[s].granules * BASE_GRANULE,
         };
         if (z->io[s].trains)
             r = z->exec->add(z, &addition, error);

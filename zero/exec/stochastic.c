@@ -27,12 +27,12 @@ uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint
     return base_hash64(parts, sizeof parts, z->model.params[slice->param].name_hash);
 }
 
-/** At most a granule of a segment, from element `first` of its section on. */
+/** At most a granule of a segment, from element `first` of its bucket on. */
 static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t first, size_t count)
 {
     const struct eng_group *group = &z->model.groups[segment->group];
-    const zero_dtype dtype = z->layout.sections[segment->section].dtype;
-    const bool master = z->placement.sections[segment->section].master;
+    const zero_dtype dtype = z->layout.buckets[segment->bucket].dtype;
+    const bool master = z->placement.buckets[segment->bucket].master;
     const bool wide_moments = z->config.moment_dtype == ZERO_F32;
     const uint64_t element = first - segment->slice->granule * BASE_GRANULE;
     assert(count <= BASE_GRANULE && element % BASE_GRANULE == 0);
@@ -42,14 +42,14 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
         eng_update_run(z, segment, first, count, segment->gradient + (first - segment->first));
     size_t size;
     run.alarm = &alarm;
-    void *weights = eng_best_weights(z, segment->section, first, &size);
+    void *weights = eng_best_weights(z, segment->bucket, first, &size);
     if (!master) {
         eng_widen(z->cpu.kernels, dtype, weights, count, tile.weight);
         run.weight = tile.weight;
     }
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++) {
-        eng_widen(z->cpu.kernels, z->config.moment_dtype,
-                  eng_moments(z, k, segment->section, first), count, tile.moment[k]);
+        eng_widen(z->cpu.kernels, z->config.moment_dtype, eng_moments(z, k, segment->bucket, first),
+                  count, tile.moment[k]);
         run.moment[k] = tile.moment[k];
     }
     group->optimizer->update(&group->choice, z->cpu.kernels, &z->update.scalars[segment->group],
@@ -61,7 +61,7 @@ static void update_tile(zero_ctx *z, const struct eng_segment *segment, size_t f
     for (int k = 0; k < group->optimizer->moments && !wide_moments; k++)
         eng_round(z->cpu.kernels, z->config.moment_dtype,
                   eng_rounding_key(z, segment->slice, FOR_MOMENT + (uint64_t)k, z->update.prepared),
-                  element, count, tile.moment[k], eng_moments(z, k, segment->section, first));
+                  element, count, tile.moment[k], eng_moments(z, k, segment->bucket, first));
     if (alarm)
         eng_outcome_look(z, segment->slice, first, count);
 }

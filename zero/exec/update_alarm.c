@@ -45,7 +45,7 @@ static size_t first_wrong(const float *values, size_t count)
     return i;
 }
 
-/** Part of a section's elements, less than a granule, all of one slice. */
+/** Part of a bucket's elements, less than a granule, all of one slice. */
 struct looked {
     const zero_ctx *z;
     const struct eng_slice *slice;
@@ -73,9 +73,9 @@ static void note(struct looked *at, uint32_t field, const float *values, const f
 static void look_at_weights(struct looked *at)
 {
     const zero_ctx *z = at->z;
-    const size_t s = at->slice->section;
-    const zero_dtype dtype = z->layout.sections[s].dtype;
-    const bool wide = z->placement.sections[s].master;
+    const size_t s = at->slice->bucket;
+    const zero_dtype dtype = z->layout.buckets[s].dtype;
+    const bool wide = z->placement.buckets[s].master;
     float values[BASE_GRANULE], shown[BASE_GRANULE];
     uint16_t halves[BASE_GRANULE];
     size_t size;
@@ -97,7 +97,7 @@ static void look_at_moments(struct looked *at)
     float values[BASE_GRANULE];
     for (int k = 0; k < moments; k++) {
         eng_widen(z->cpu.kernels, z->config.moment_dtype,
-                  eng_moments(z, k, at->slice->section, at->first), at->count, values);
+                  eng_moments(z, k, at->slice->bucket, at->first), at->count, values);
         note(at, ENG_WRONG_MOMENT + (uint32_t)k, values, values);
     }
 }

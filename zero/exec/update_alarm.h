@@ -9,7 +9,7 @@
 void eng_outcome_open(struct eng_outcome *outcome);
 void eng_outcome_close(struct eng_outcome *outcome);
 
-/** Looks at elements of a slice, from element `first` of its section on, of which an update has
+/** Looks at elements of a slice, from element `first` of its bucket on, of which an update has
  * raised an alarm. *Local*, any thread. */
 void eng_outcome_look(zero_ctx *z, const struct eng_slice *slice, size_t first, size_t count);
 

@@ -44,7 +44,7 @@ static size_t add_squares(zero_ctx *z, size_t count, const struct base_contribut
 /** Squares of the finished sums, while they are in cache. */
 static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 {
-    struct eng_section_io *io = user;
+    struct eng_bucket_io *io = user;
     (void)first;
     add_squares(io->z, count, &(struct base_contributions){.sources = &tile, .count = 1}, false);
 }
@@ -54,7 +54,7 @@ static void sum_tile(void *user, size_t first, size_t count, const void *tile)
 static size_t square_tile(void *user, size_t first, size_t count,
                           const struct coll_contributions *from)
 {
-    struct eng_section_io *io = user;
+    struct eng_bucket_io *io = user;
     (void)first;
     const struct base_contributions contributions = {
         .before = from->before,
@@ -68,12 +68,12 @@ static size_t square_tile(void *user, size_t first, size_t count,
 
 /* ------------------------------------------------------------------ tiles of a fused step */
 
-/** The next part of a section's update that lies in elements `at` .. end-1; false: there is none.
+/** The next part of a bucket's update that lies in elements `at` .. end-1; false: there is none.
  */
-static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct eng_segment *part)
+static bool next_part(struct eng_bucket_io *io, size_t at, size_t end, struct eng_segment *part)
 {
     const zero_ctx *z = io->z;
-    if (io->next_segment == z->update.section_segments[io->section + 1])
+    if (io->next_segment == z->update.bucket_segments[io->bucket + 1])
         return false;
     *part = z->update.segments[io->next_segment];
     const size_t part_end = part->first + part->count;
@@ -87,14 +87,14 @@ static bool next_part(struct eng_section_io *io, size_t at, size_t end, struct e
     return true;
 }
 
-/** Element of the section at which this rank's run begins. */
-static size_t run_begin(const struct eng_section_io *io)
+/** Element of the bucket at which this rank's run begins. */
+static size_t run_begin(const struct eng_bucket_io *io)
 {
-    return io->z->placement.sections[io->section].own_first * BASE_GRANULE;
+    return io->z->placement.buckets[io->bucket].own_first * BASE_GRANULE;
 }
 
-/** Updates the elements first .. first+count-1 of this rank's run of a section. */
-static void update_parts(struct eng_section_io *io, size_t first, size_t count, const float *sum)
+/** Updates the elements first .. first+count-1 of this rank's run of a bucket. */
+static void update_parts(struct eng_bucket_io *io, size_t first, size_t count, const float *sum)
 {
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
@@ -110,7 +110,7 @@ static void update_parts(struct eng_section_io *io, size_t first, size_t count, 
 static size_t add_and_update(void *user, size_t first, size_t count,
                              const struct coll_contributions *from)
 {
-    struct eng_section_io *io = user;
+    struct eng_bucket_io *io = user;
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
     if (eng_fused_hopeless(io->z))
@@ -144,14 +144,14 @@ static void update_tile(void *user, size_t first, size_t count, const void *tile
 
 static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
 {
-    struct eng_section_io *io = &z->io[s];
-    const struct eng_section *section = &z->layout.sections[s];
-    const struct eng_section_place *place = &z->placement.sections[s];
+    struct eng_bucket_io *io = &z->io[s];
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
+    const struct eng_bucket_place *place = &z->placement.buckets[s];
     assert(!io->reduce_started);
     io->round = z->micro.index;
     const bool last = z->micro.index == z->micro.count - 1,
                store = z->micro.index == 0 || z->config.local;
-    io->next_segment = z->update.section_segments[s];
+    io->next_segment = z->update.bucket_segments[s];
     // Tiles of files are updated as a whole, when all sums of theirs are complete.
     io->fused = z->store->fuses_reductions && eng_fused_early(z, s);
     if (!io->fused && eng_grad_is_sum(z, s)) {
@@ -162,10 +162,10 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
     const struct coll_reduce_scatter op = {
         .source = gradient + place->comm_offset,
         .dtype = place->comm_dtype,
-        .spans = section->elements,
+        .spans = bucket->elements,
         .accumulator = (io->fused && store) || again
                            ? NULL
-                           : eng_own_sums(z, s, section->elements[z->config.rank].offset),
+                           : eng_own_sums(z, s, bucket->elements[z->config.rank].offset),
         .contributors = eng_contributors(z, z->micro.index),
         .together = eng_fused_early(z, s),
         .store = store,
@@ -181,7 +181,7 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
                                         : NULL,
         .nonfinite = eng_grad_nonfinite,
         .user = io,
-        .label = eng_unit_label(z, section->unit),
+        .label = eng_unit_label(z, bucket->unit),
     };
     const zero_result r = coll_reduce_scatter_start(z->comm, &op, &io->reduce);
     if (r)
@@ -199,7 +199,7 @@ zero_result eng_host_reduce(zero_ctx *z, zero_unit unit)
     zero_result r = eng_sums_reclaim(z);
     if (!r && eng_grad_prepare(z, unit, gradient, NULL, &error))
         return eng_fail_from(z, &error);
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
         if (z->io[s].trains)
             r = start(z, s, gradient);
     return r;

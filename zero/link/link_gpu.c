@@ -57,23 +57,23 @@ static zero_result told(const zero_ctx *z, zero_result result, struct base_error
 
 /* ------------------------------------------------------------------ gradients */
 
-/** What travels of a unit's gradient, and where what comes of it goes: how many sections. */
-static size_t list_sections(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
-                            unsigned char *received)
+/** What travels of a unit's gradient, and where what comes of it goes: how many buckets. */
+static size_t list_buckets(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
+                           unsigned char *received)
 {
     const struct device_state *state = z->device->state;
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const size_t world = (size_t)z->config.world;
     struct coll_span *spans = state->spans;
     size_t count = 0;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         const size_t size = eng_dtype_size(place->comm_dtype);
         const size_t own = place->own_granules * BASE_GRANULE * size;
         if (!z->io[s].trains)
             continue;
         for (size_t r = 0; r < world; r++) {
-            const struct coll_span *run = &z->layout.sections[s].elements[r];
+            const struct coll_span *run = &z->layout.buckets[s].elements[r];
             spans[r] = (struct coll_span){run->offset * size, run->count * size};
         }
         state->scattered[count++] = (struct gcomm_scattered){
@@ -94,8 +94,8 @@ static zero_result scatter(zero_ctx *z, zero_unit unit, const unsigned char *gra
 {
     struct device_state *state = z->device->state;
     const struct gcomm_scatter op = {
-        .sections = state->scattered,
-        .count = list_sections(z, unit, gradient, received),
+        .buckets = state->scattered,
+        .count = list_buckets(z, unit, gradient, received),
         .contributors = eng_contributors(z, z->micro.index),
         .label = eng_unit_label(z, unit),
     };
@@ -114,7 +114,7 @@ static zero_result bring_all(zero_ctx *z, zero_unit unit, const unsigned char *g
     return r ? r : scatter(z, unit, gradient, received, error);
 }
 
-/** What of a unit's gradient travels in a dtype: how many sections. Their sums come to where this
+/** What of a unit's gradient travels in a dtype: how many buckets. Their sums come to where this
  * rank's part was. */
 static size_t list_reduced(const zero_ctx *z, zero_unit unit, zero_dtype dtype,
                            unsigned char *gradient)
@@ -122,9 +122,9 @@ static size_t list_reduced(const zero_ctx *z, zero_unit unit, zero_dtype dtype,
     const struct eng_unit_layout *u = &z->layout.units[unit];
     struct gcomm_reduced *reduced = z->device->state->reduced;
     size_t count = 0;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
-        const struct coll_span *spans = z->layout.sections[s].elements;
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
+        const struct coll_span *spans = z->layout.buckets[s].elements;
         unsigned char *source = gradient + place->comm_offset;
         if (z->io[s].trains && place->comm_dtype == dtype)
             reduced[count++] = (struct gcomm_reduced){
@@ -145,7 +145,7 @@ static zero_result reduce_scatter(zero_ctx *z, zero_unit unit, unsigned char *gr
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < sizeof dtypes / sizeof *dtypes; i++) {
         const struct gcomm_reduce_scatter op = {
-            .sections = state->reduced,
+            .buckets = state->reduced,
             .count = list_reduced(z, unit, dtypes[i], gradient),
             .dtype = dtypes[i],
             .label = eng_unit_label(z, unit),
@@ -166,7 +166,7 @@ static zero_result bring_sums(zero_ctx *z, zero_unit unit, unsigned char *gradie
     return r ? r : reduce_scatter(z, unit, gradient, error);
 }
 
-/** Adds up what was brought together, section by section; received NULL: nothing of other ranks,
+/** Adds up what was brought together, bucket by bucket; received NULL: nothing of other ranks,
  * else `room` bytes. */
 static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
                        const unsigned char *received, size_t room, struct base_error *error)
@@ -174,8 +174,8 @@ static zero_result sum(const zero_ctx *z, zero_unit unit, const unsigned char *g
     const struct eng_unit_layout *u = &z->layout.units[unit];
     size_t at = 0;
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++) {
-        const struct eng_section_place *place = &z->placement.sections[s];
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
+        const struct eng_bucket_place *place = &z->placement.buckets[s];
         if (!z->io[s].trains)
             continue;
         r = device_sum(z, s, gradient, received ? received + at : NULL, error);
@@ -264,7 +264,7 @@ static zero_result gpu_share_sums(zero_ctx *z, struct base_error *error)
         .spans = z->publication.all_sums,
     };
     const struct gcomm_all_gather op = {
-        .sections = &all,
+        .buckets = &all,
         .count = 1,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
     };
@@ -276,38 +276,38 @@ static zero_result gpu_share_sums(zero_ctx *z, struct base_error *error)
 
 /* ------------------------------------------------------------------ parameters */
 
-static struct gcomm_gathered gathered_section(const zero_ctx *z, size_t section, void *whole)
+static struct gcomm_gathered gathered_bucket(const zero_ctx *z, size_t bucket, void *whole)
 {
     return (struct gcomm_gathered){
-        .source = eng_home(z, section, z->placement.sections[section].own_first),
+        .source = eng_home(z, bucket, z->placement.buckets[bucket].own_first),
         .whole = whole,
-        .spans = z->layout.sections[section].bytes,
+        .spans = z->layout.buckets[bucket].bytes,
     };
 }
 
-static zero_result gpu_publish(zero_ctx *z, size_t section)
+static zero_result gpu_publish(zero_ctx *z, size_t bucket)
 {
     const struct eng_device *d = z->device;
     struct device_state *state = d->state;
     struct base_error error = {0};
-    if (z->placement.sections[section].residence != ENG_COPIED)
+    if (z->placement.buckets[bucket].residence != ENG_COPIED)
         return ZERO_OK;
-    const struct gcomm_gathered all = gathered_section(z, section, eng_home(z, section, 0));
+    const struct gcomm_gathered all = gathered_bucket(z, bucket, eng_home(z, bucket, 0));
     const struct gcomm_all_gather op = {
-        .sections = &all,
+        .buckets = &all,
         .count = 1,
-        .label = eng_unit_label(z, z->layout.sections[section].unit),
+        .label = eng_unit_label(z, z->layout.buckets[bucket].unit),
     };
     // Also where this rank has nothing new of its own, and has waited for no reader yet.
-    zero_result r = d->ops->event_wait(d->read[z->layout.sections[section].unit],
+    zero_result r = d->ops->event_wait(d->read[z->layout.buckets[bucket].unit],
                                        gcomm_stream(state->peers), &error);
     if (!r)
         r = told(z, gcomm_after(state->peers, d->own), &error);
     if (!r)
-        r = told(z, gcomm_all_gather(state->peers, &op, &state->published[section]), &error);
+        r = told(z, gcomm_all_gather(state->peers, &op, &state->published[bucket]), &error);
     if (r)
         return device_failed(z, &error, "sending parameters");
-    state->last = state->published[section];
+    state->last = state->published[bucket];
     return ZERO_OK;
 }
 
@@ -321,10 +321,10 @@ static zero_result gpu_gather(zero_ctx *z, zero_unit unit, int slot)
     struct base_error error = {0};
     size_t count = 0;
     assert(z->gathers.slots[slot].in_flight);
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
-        if (z->placement.sections[s].residence == ENG_SHARDED)
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
+        if (z->placement.buckets[s].residence == ENG_SHARDED)
             state->parts[count++] =
-                gathered_section(z, s, memory + z->placement.sections[s].slot_offset);
+                gathered_bucket(z, s, memory + z->placement.buckets[s].slot_offset);
     const struct gcomm_all_gather op = {state->parts, count, eng_unit_label(z, unit)};
     // What the slot had before may still be read, and what it gets may still be written.
     zero_result r = d->ops->event_wait(d->copied[slot], transport, &error);
@@ -339,13 +339,13 @@ static zero_result gpu_gather(zero_ctx *z, zero_unit unit, int slot)
     return ZERO_OK;
 }
 
-/** The stream of the call waits for a section that was sent. */
-static zero_result arrived(zero_ctx *z, size_t section, struct base_error *error)
+/** The stream of the call waits for a bucket that was sent. */
+static zero_result arrived(zero_ctx *z, size_t bucket, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
-    if (z->placement.sections[section].residence != ENG_COPIED || !state->published[section])
+    if (z->placement.buckets[bucket].residence != ENG_COPIED || !state->published[bucket])
         return ZERO_OK;
-    return told(z, gcomm_before(state->peers, state->published[section], z->device->stream), error);
+    return told(z, gcomm_before(state->peers, state->published[bucket], z->device->stream), error);
 }
 
 static zero_result gpu_await_all(const zero_ctx *z, struct base_error *error)
@@ -362,7 +362,7 @@ static zero_result await_unit(zero_ctx *z, zero_unit unit, struct base_error *er
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const int slot = z->units[unit].slot;
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
         r = arrived(z, s, error);
     if (!r && slot >= 0)
         r = told(z, gcomm_before(state->peers, state->gathered[slot], z->device->stream), error);
@@ -372,8 +372,8 @@ static zero_result await_unit(zero_ctx *z, zero_unit unit, struct base_error *er
 static zero_result await_persistent(zero_ctx *z, struct base_error *error)
 {
     zero_result r = ZERO_OK;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        if (z->layout.sections[s].persistent)
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++)
+        if (z->layout.buckets[s].persistent)
             r = arrived(z, s, error);
     return r;
 }

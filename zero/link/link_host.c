@@ -15,27 +15,27 @@ static zero_result comm_gather(zero_ctx *z, zero_unit unit, int slot)
     assert(slot >= 0 && slot < z->placement.gather.slot_count);
     unsigned char *memory = z->memory.slots + z->gathers.slots[slot].offset;
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        if (z->placement.sections[s].residence == ENG_SHARDED)
-            r = eng_section_gather(z, s, memory + z->placement.sections[s].slot_offset);
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
+        if (z->placement.buckets[s].residence == ENG_SHARDED)
+            r = eng_bucket_gather(z, s, memory + z->placement.buckets[s].slot_offset);
     return r;
 }
 
-static zero_result comm_publish(zero_ctx *z, size_t section)
+static zero_result comm_publish(zero_ctx *z, size_t bucket)
 {
     unsigned char *recv = NULL;
-    switch (z->placement.sections[section].residence) {
+    switch (z->placement.buckets[bucket].residence) {
     case ENG_REPLICATED: // updated everywhere
     case ENG_SHARDED:    // stays with its owners until it is gathered
         return ZERO_OK;
     case ENG_COPIED:
-        recv = eng_home(z, section, 0);
+        recv = eng_home(z, bucket, 0);
         break;
     case ENG_SHARED: // every rank has the owners' own memory: only the word that it is current
         break;
     }
-    z->io[section].publish_pending = true;
-    return eng_section_gather(z, section, recv);
+    z->io[bucket].publish_pending = true;
+    return eng_bucket_gather(z, bucket, recv);
 }
 
 static zero_result comm_fetch_sums(zero_ctx *z)

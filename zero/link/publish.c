@@ -51,19 +51,19 @@ zero_result eng_publish_all(zero_ctx *z)
 {
     zero_result r = ZERO_OK;
     z->publication.version++;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++)
         r = eng_publish_start(z, s);
     return r ? r : eng_publish_finish(z, true);
 }
 
-/** Waits for a section's new values if they are on their way. */
-static zero_result wait_section(zero_ctx *z, size_t section)
+/** Waits for a bucket's new values if they are on their way. */
+static zero_result wait_bucket(zero_ctx *z, size_t bucket)
 {
-    if (!z->io[section].publish_pending)
+    if (!z->io[bucket].publish_pending)
         return ZERO_OK;
-    const zero_result r = eng_section_gather_wait(z, section);
+    const zero_result r = eng_bucket_gather_wait(z, bucket);
     if (!r)
-        z->io[section].publish_pending = false;
+        z->io[bucket].publish_pending = false;
     return r;
 }
 
@@ -71,8 +71,8 @@ zero_result eng_publish_wait(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     zero_result r = ZERO_OK;
-    for (size_t s = u->first_section; !r && s < u->first_section + u->section_count; s++)
-        r = wait_section(z, s);
+    for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
+        r = wait_bucket(z, s);
     return r;
 }
 
@@ -80,9 +80,9 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
 {
     const uint64_t begin = base_clock_ns();
     zero_result r = ZERO_OK;
-    for (size_t s = 0; !r && s < z->layout.section_count; s++)
-        if (everything || z->layout.sections[s].persistent)
-            r = wait_section(z, s);
+    for (size_t s = 0; !r && s < z->layout.bucket_count; s++)
+        if (everything || z->layout.buckets[s].persistent)
+            r = wait_bucket(z, s);
     if (!r)
         r = eng_observe_published(z);
     if (!r)

@@ -15,12 +15,12 @@ zero_result eng_sums_return(zero_ctx *z);
 /** Waits until no peer reads this rank's sums, or gradients, any more: before they are written
  * again. */
 zero_result eng_sums_reclaim(zero_ctx *z);
-/** A section has new values, of version z->publication.version. Collective, ordered. */
-static inline zero_result eng_publish_start(zero_ctx *z, size_t section)
+/** A bucket has new values, of version z->publication.version. Collective, ordered. */
+static inline zero_result eng_publish_start(zero_ctx *z, size_t bucket)
 {
-    z->units[z->layout.sections[section].unit].version = z->publication.version;
-    z->io[section].version = z->publication.version;
-    return z->link->publish(z, section);
+    z->units[z->layout.buckets[bucket].unit].version = z->publication.version;
+    z->io[bucket].version = z->publication.version;
+    return z->link->publish(z, bucket);
 }
 
 /** Sends all values, which are new, on their way (eng_publish_start()), and waits for them.

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/** What the tensors of a section share. */
+/** What the tensors of a bucket share. */
 struct kind {
     bool frozen, persistent;
     zero_dtype dtype, grad_dtype;
@@ -16,7 +16,7 @@ struct kind {
 #define MOMENTS (BASE_MAX_MOMENTS + 1)
 #define KINDS (4 * ENG_DTYPES * ENG_DTYPES * MOMENTS)
 
-/** Sections of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
+/** Buckets of a unit are ordered by kind: first what trains, of that what is sharded at stage 3,
  * of that f32 before bf16 before f16, so the gradients, and then by moments. */
 static struct kind kind_at(int number)
 {
@@ -40,7 +40,7 @@ static bool of_kind(const struct eng_model *model, size_t p, struct kind kind,
            eng_model_moments(model, p) == kind.moments;
 }
 
-/** The kinds of section that a model has, in their order. */
+/** The kinds of bucket that a model has, in their order. */
 struct kinds {
     int64_t persist_numel;
     struct kind all[KINDS];
@@ -68,11 +68,11 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
     layout->param_count = model->param_count;
     for (size_t p = 0; p < model->param_count; p++)
         layout->slice_count += (size_t)model->params[p].slice_count;
-    const size_t sections = layout->section_room = layout->unit_count * kinds;
-    const size_t owned = sections * (size_t)layout->world;
+    const size_t buckets = layout->bucket_room = layout->unit_count * kinds;
+    const size_t owned = buckets * (size_t)layout->world;
     struct base_tables *tables = &layout->tables;
     layout->units = base_tables_add(tables, layout->unit_count, sizeof *layout->units);
-    layout->sections = base_tables_add(tables, sections, sizeof *layout->sections);
+    layout->buckets = base_tables_add(tables, buckets, sizeof *layout->buckets);
     layout->slices = base_tables_add(tables, layout->slice_count, sizeof *layout->slices);
     layout->param_first = base_tables_add(tables, model->param_count, sizeof(size_t));
     layout->slice_of = base_tables_add(tables, layout->slice_count, sizeof(size_t));
@@ -90,12 +90,12 @@ static zero_result allocate(struct eng_layout *layout, const struct eng_model *m
     return ZERO_OK;
 }
 
-/** Appends the slice of tensor p that belongs to `unit` to the section being filled. */
+/** Appends the slice of tensor p that belongs to `unit` to the bucket being filled. */
 static void place_slice(struct eng_layout *layout, const struct eng_model *model, size_t p,
                         zero_unit unit, size_t *next_slice)
 {
     const struct eng_param *param = &model->params[p];
-    struct eng_section *section = &layout->sections[layout->section_count];
+    struct eng_bucket *bucket = &layout->buckets[layout->bucket_count];
     const size_t at = (*next_slice)++;
     const int32_t index = unit - param->unit;
     assert(index >= 0 && index < param->slice_count && at < layout->slice_count);
@@ -103,12 +103,12 @@ static void place_slice(struct eng_layout *layout, const struct eng_model *model
         .param = (zero_param)p,
         .index = index,
         .numel = param->slice_numel,
-        .section = layout->section_count,
-        .granule = section->granules,
+        .bucket = layout->bucket_count,
+        .granule = bucket->granules,
         .granules = (param->slice_numel + BASE_GRANULE - 1) / BASE_GRANULE,
     };
     layout->slice_of[layout->param_first[p] + (size_t)index] = at;
-    section->granules += layout->slices[at].granules;
+    bucket->granules += layout->slices[at].granules;
 }
 
 /** Tensors by unit, each unit's in order of registration: those of unit u are
@@ -144,9 +144,9 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
                        const struct members *members, size_t unit, struct kind kind,
                        int64_t persist_numel, size_t *next_slice)
 {
-    assert(layout->section_count <= layout->section_room);
+    assert(layout->bucket_count <= layout->bucket_room);
     struct eng_unit_layout *u = &layout->units[unit];
-    struct eng_section *section = &layout->sections[layout->section_count];
+    struct eng_bucket *bucket = &layout->buckets[layout->bucket_count];
     unsigned never_negative = ~0U;
     for (size_t i = members->first[unit]; i < members->first[unit + 1]; i++) {
         const size_t p = members->params[i];
@@ -155,60 +155,60 @@ static void place_kind(struct eng_layout *layout, const struct eng_model *model,
         place_slice(layout, model, p, (zero_unit)unit, next_slice);
         never_negative &= model->groups[model->params[p].group].optimizer->never_negative;
     }
-    if (section->granules == 0)
+    if (bucket->granules == 0)
         return;
-    section->unit = (zero_unit)unit;
-    section->dtype = kind.dtype;
-    section->grad_dtype = kind.grad_dtype;
-    section->persistent = kind.persistent;
-    section->frozen = kind.frozen;
-    section->moments = kind.moments;
-    section->never_negative = never_negative;
+    bucket->unit = (zero_unit)unit;
+    bucket->dtype = kind.dtype;
+    bucket->grad_dtype = kind.grad_dtype;
+    bucket->persistent = kind.persistent;
+    bucket->frozen = kind.frozen;
+    bucket->moments = kind.moments;
+    bucket->never_negative = never_negative;
     size_t *granules = kind.frozen ? &u->frozen : &u->granules;
-    section->first = *granules;
-    *granules += section->granules;
-    layout->section_count++;
+    bucket->first = *granules;
+    *granules += bucket->granules;
+    layout->bucket_count++;
 }
 
-/** Lays one unit out: a pass over its tensors for each kind of section. */
+/** Lays one unit out: a pass over its tensors for each kind of bucket. */
 static void place_unit(struct eng_layout *layout, const struct eng_model *model,
                        const struct members *members, size_t unit, const struct kinds *kinds,
                        size_t *next_slice)
 {
     struct eng_unit_layout *u = &layout->units[unit];
     u->first_slice = *next_slice;
-    u->first_section = layout->section_count;
+    u->first_bucket = layout->bucket_count;
     for (size_t k = 0; k < kinds->count; k++)
         place_kind(layout, model, members, unit, kinds->all[k], kinds->persist_numel, next_slice);
     u->slice_count = *next_slice - u->first_slice;
-    u->section_count = layout->section_count - u->first_section;
+    u->bucket_count = layout->bucket_count - u->first_bucket;
     layout->granules += u->granules + u->frozen;
 }
 
-/** Cuts a section by the runs of its unit. */
-static void cut_section(struct eng_layout *layout, size_t s)
+/** Cuts a bucket by the runs of its unit. */
+static void cut_bucket(struct eng_layout *layout, size_t s)
 {
-    struct eng_section *section = &layout->sections[s];
-    assert(section->granules > 0);
+    struct eng_bucket *bucket = &layout->buckets[s];
+    assert(bucket->granules > 0);
     const size_t world = (size_t)layout->world;
-    const struct eng_unit_layout *u = &layout->units[section->unit];
-    const size_t run = ((section->frozen ? u->frozen : u->granules) + world - 1) / world;
-    const size_t end = section->first + section->granules;
-    const size_t size = eng_dtype_size(section->dtype);
-    section->elements = layout->spans + 2 * s * world;
-    section->bytes = section->elements + world;
-    section->before = layout->before + s * world;
+    const struct eng_unit_layout *u = &layout->units[bucket->unit];
+    const size_t run = ((bucket->frozen ? u->frozen : u->granules) + world - 1) / world;
+    const size_t end = bucket->first + bucket->granules;
+    const size_t size = eng_dtype_size(bucket->dtype);
+    bucket->elements = layout->spans + 2 * s * world;
+    bucket->bytes = bucket->elements + world;
+    bucket->before = layout->before + s * world;
     for (size_t r = 0; r < world; r++) {
         size_t from = r * run, to = from + run;
-        from = from < section->first ? section->first : from > end ? end : from;
-        to = to < section->first ? section->first : to > end ? end : to;
-        const size_t offset = (from - section->first) * BASE_GRANULE;
+        from = from < bucket->first ? bucket->first : from > end ? end : from;
+        to = to < bucket->first ? bucket->first : to > end ? end : to;
+        const size_t offset = (from - bucket->first) * BASE_GRANULE;
         const size_t count = (to - from) * BASE_GRANULE;
-        section->elements[r] = (struct coll_span){.offset = offset, .count = count};
-        section->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
+        bucket->elements[r] = (struct coll_span){.offset = offset, .count = count};
+        bucket->bytes[r] = (struct coll_span){.offset = offset * size, .count = count * size};
         if (s > 0)
-            section->before[r] =
-                section[-1].before[r] + (section[-1].frozen ? 0 : section[-1].elements[r].count);
+            bucket->before[r] =
+                bucket[-1].before[r] + (bucket[-1].frozen ? 0 : bucket[-1].elements[r].count);
     }
 }
 
@@ -228,9 +228,9 @@ zero_result eng_layout_make(struct eng_layout *layout, const struct eng_model *m
     size_t next_slice = 0;
     for (size_t u = 0; u < model->unit_count; u++)
         place_unit(layout, model, &members, u, &kinds, &next_slice);
-    for (size_t s = 0; s < layout->section_count; s++)
-        cut_section(layout, s);
-    assert(next_slice == layout->slice_count && layout->section_count <= layout->section_room);
+    for (size_t s = 0; s < layout->bucket_count; s++)
+        cut_bucket(layout, s);
+    assert(next_slice == layout->slice_count && layout->bucket_count <= layout->bucket_room);
     if (layout->granules < (size_t)world)
         r = zero_fail(error, ZERO_E_INVALID,
                       "the model has %zu granules of %d elements, fewer than its %d ranks: run it "
@@ -291,35 +291,35 @@ void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_mode
         snprintf(name, size, "%.*s", (int)length, text);
 }
 
-const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
+const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t bucket,
                                             size_t element)
 {
-    assert(section < layout->section_count);
-    const struct eng_unit_layout *unit = &layout->units[layout->sections[section].unit];
+    assert(bucket < layout->bucket_count);
+    const struct eng_unit_layout *unit = &layout->units[layout->buckets[bucket].unit];
     const size_t granule = element / BASE_GRANULE;
     for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
         const struct eng_slice *slice = &layout->slices[i];
-        if (slice->section == section && granule >= slice->granule &&
+        if (slice->bucket == bucket && granule >= slice->granule &&
             granule < slice->granule + slice->granules)
             return slice;
     }
     return NULL;
 }
 
-void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
+void eng_layout_own(const struct eng_layout *layout, size_t bucket, int rank, size_t *first,
                     size_t *granules)
 {
-    assert(section < layout->section_count && rank >= 0 && rank < layout->world);
-    const struct coll_span *span = &layout->sections[section].elements[rank];
+    assert(bucket < layout->bucket_count && rank >= 0 && rank < layout->world);
+    const struct coll_span *span = &layout->buckets[bucket].elements[rank];
     *first = span->offset / BASE_GRANULE;
     *granules = span->count / BASE_GRANULE;
 }
 
-int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element, size_t *count)
+int eng_layout_owner(const struct eng_layout *layout, size_t bucket, size_t element, size_t *count)
 {
-    assert(section < layout->section_count);
-    assert(element < layout->sections[section].granules * BASE_GRANULE);
-    const struct coll_span *spans = layout->sections[section].elements;
+    assert(bucket < layout->bucket_count);
+    assert(element < layout->buckets[bucket].granules * BASE_GRANULE);
+    const struct coll_span *spans = layout->buckets[bucket].elements;
     int r = 0;
     while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)
         r++;

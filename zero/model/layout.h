@@ -7,9 +7,9 @@
  * ceil(granules / world), and those that are frozen into other ones, so that each rank has as much
  * to update; run r belongs to rank r, trailing ranks may own none.
  *
- * Slices of one unit are sorted (stably) into sections that share dtype, gradient's dtype,
- * residence, whether they are frozen and how many moments their optimizers keep, so that a section
- * is one range of bytes and each collective moves one section. No rank asks another.
+ * Slices of one unit are sorted (stably) into buckets that share dtype, gradient's dtype,
+ * residence, whether they are frozen and how many moments their optimizers keep, so that a bucket
+ * is one range of bytes and each collective moves one bucket. No rank asks another.
  */
 #ifndef ZERO_MODEL_LAYOUT_H
 #define ZERO_MODEL_LAYOUT_H
@@ -25,12 +25,12 @@ struct eng_slice {
     zero_param param;
     int32_t index; /**< which slice of the tensor */
     size_t numel;
-    size_t section; /**< index into eng_layout.sections */
-    size_t granule; /**< first granule, within the section */
+    size_t bucket;  /**< index into eng_layout.buckets */
+    size_t granule; /**< first granule, within the bucket */
     size_t granules;
 };
 
-struct eng_section {
+struct eng_bucket {
     zero_unit unit;
     zero_dtype dtype, grad_dtype;
     bool persistent;         /**< resident on every rank, whatever the stage and the tier */
@@ -39,29 +39,29 @@ struct eng_section {
     unsigned never_negative; /**< bit k: moment k is a sum of squares for all of them */
     size_t first;            /**< first granule, among the unit's that train, or are frozen, too */
     size_t granules;
-    struct coll_span *elements; /**< what each rank owns, in elements of the section */
+    struct coll_span *elements; /**< what each rank owns, in elements of the bucket */
     struct coll_span *bytes;    /**< the same in bytes of dtype */
-    size_t *before; /**< elements each rank owns in the sections before this one that train */
+    size_t *before; /**< elements each rank owns in the buckets before this one that train */
 };
 
 struct eng_unit_layout {
     size_t first_slice, slice_count;
-    size_t first_section, section_count;
+    size_t first_bucket, bucket_count;
     size_t granules; /**< that train, */
     size_t frozen;   /**< and that don't */
 };
 
 struct eng_layout {
     int world;
-    size_t unit_count, section_count, slice_count, granules;
-    size_t section_room; /**< sections there could be */
+    size_t unit_count, bucket_count, slice_count, granules;
+    size_t bucket_room; /**< buckets there could be */
     size_t param_count;
     struct eng_unit_layout *units;
-    struct eng_section *sections;
-    struct eng_slice *slices; /**< by unit, then section, then order of registration */
+    struct eng_bucket *buckets;
+    struct eng_slice *slices; /**< by unit, then bucket, then order of registration */
     size_t *param_first;      /**< per tensor: where its slices start in slice_of */
     size_t *slice_of;         /**< (tensor, slice) to index into slices */
-    struct coll_span *spans;  /**< storage of all sections' spans, */
+    struct coll_span *spans;  /**< storage of all buckets' spans, */
     size_t *before;           /**< and of their `before` */
     struct base_tables tables;
 };
@@ -99,17 +99,16 @@ static inline size_t eng_slice_number(const struct eng_layout *layout,
 void eng_layout_unit_name(const struct eng_layout *layout, const struct eng_model *model,
                           zero_unit unit, char *name, size_t size);
 
-/** The slice that holds element `element` of a section. */
-const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t section,
+/** The slice that holds element `element` of a bucket. */
+const struct eng_slice *eng_layout_slice_at(const struct eng_layout *layout, size_t bucket,
                                             size_t element);
 
-/** The rank that owns element `element` of a section; *count is cut down to how many it owns from
+/** The rank that owns element `element` of a bucket; *count is cut down to how many it owns from
  * there on. */
-int eng_layout_owner(const struct eng_layout *layout, size_t section, size_t element,
-                     size_t *count);
+int eng_layout_owner(const struct eng_layout *layout, size_t bucket, size_t element, size_t *count);
 
-/** Granules of `section` that `rank` owns: the first, and how many. */
-void eng_layout_own(const struct eng_layout *layout, size_t section, int rank, size_t *first,
+/** Granules of `bucket` that `rank` owns: the first, and how many. */
+void eng_layout_own(const struct eng_layout *layout, size_t bucket, int rank, size_t *first,
                     size_t *granules);
 
 #endif

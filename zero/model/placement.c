@@ -7,21 +7,21 @@
  * added to, one that is written, and one that is read. */
 enum { SUM_SLOTS = 3 };
 
-static bool is_staged(const struct eng_section *section, const struct eng_limits *limits)
+static bool is_staged(const struct eng_bucket *bucket, const struct eng_limits *limits)
 {
-    return limits->params_in_file && !section->persistent;
+    return limits->params_in_file && !bucket->persistent;
 }
 
-static enum eng_residence residence(const struct eng_section *section,
+static enum eng_residence residence(const struct eng_bucket *bucket,
                                     const struct eng_limits *limits)
 {
-    if (is_staged(section, limits))
+    if (is_staged(bucket, limits))
         return ENG_SHARDED;
     if (limits->stage == 0 || limits->alone)
         return ENG_REPLICATED;
     if (limits->shared)
         return ENG_SHARED;
-    return limits->stage == 3 && !section->persistent ? ENG_SHARDED : ENG_COPIED;
+    return limits->stage == 3 && !bucket->persistent ? ENG_SHARDED : ENG_COPIED;
 }
 
 static size_t granule_bytes(zero_dtype dtype)
@@ -30,74 +30,74 @@ static size_t granule_bytes(zero_dtype dtype)
     return BASE_GRANULE * eng_dtype_size(dtype);
 }
 
-/** Places one section behind the ones before it; the totals so far are in *placement. */
-static void place_section(struct eng_placement *placement, const struct eng_layout *layout,
-                          size_t s, int rank, const struct eng_limits *limits)
+/** Places one bucket behind the ones before it; the totals so far are in *placement. */
+static void place_bucket(struct eng_placement *placement, const struct eng_layout *layout, size_t s,
+                         int rank, const struct eng_limits *limits)
 {
-    const struct eng_section *section = &layout->sections[s];
-    struct eng_section_place *place = &placement->sections[s];
-    place->residence = residence(section, limits);
-    place->staged = is_staged(section, limits);
+    const struct eng_bucket *bucket = &layout->buckets[s];
+    struct eng_bucket_place *place = &placement->buckets[s];
+    place->residence = residence(bucket, limits);
+    place->staged = is_staged(bucket, limits);
     place->windowed =
-        (limits->stage == 3 || limits->paranoid || place->staged) && !section->persistent;
+        (limits->stage == 3 || limits->paranoid || place->staged) && !bucket->persistent;
     eng_layout_own(layout, s, rank, &place->own_first, &place->own_granules);
     place->state_first = limits->stage == 0 ? 0 : place->own_first;
-    place->state_granules = limits->stage == 0 ? section->granules : place->own_granules;
+    place->state_granules = limits->stage == 0 ? bucket->granules : place->own_granules;
     const bool sharded = place->residence == ENG_SHARDED;
-    const size_t whole = section->granules * granule_bytes(section->dtype);
-    const size_t own = place->own_granules * granule_bytes(section->dtype);
+    const size_t whole = bucket->granules * granule_bytes(bucket->dtype);
+    const size_t own = place->own_granules * granule_bytes(bucket->dtype);
     place->home_first = sharded ? place->own_first : 0;
     place->home = placement->params_bytes;
     if (!place->staged) {
         placement->params_bytes += sharded ? own : whole;
         placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
     }
-    place->master = section->dtype == ZERO_F32 || (!section->frozen && !limits->no_masters);
-    assert(place->own_first + place->own_granules <= section->granules);
-    if (section->frozen)
+    place->master = bucket->dtype == ZERO_F32 || (!bucket->frozen && !limits->no_masters);
+    assert(place->own_first + place->own_granules <= bucket->granules);
+    if (bucket->frozen)
         return;
     if (!limits->sums_in_file) {
         const size_t sums = place->own_granules * granule_bytes(ZERO_F32);
         placement->own_sums_bytes += sums;
         placement->sums_bytes +=
-            limits->sums_whole ? section->granules * granule_bytes(ZERO_F32) : sums;
+            limits->sums_whole ? bucket->granules * granule_bytes(ZERO_F32) : sums;
     }
     const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
     place->moments = placement->moments_bytes / eng_dtype_size(moment);
     if (limits->state_in_file)
         return;
     placement->moments_bytes +=
-        (size_t)section->moments * place->state_granules * granule_bytes(moment);
-    if (eng_apart(section, place)) {
+        (size_t)bucket->moments * place->state_granules * granule_bytes(moment);
+    if (eng_apart(bucket, place)) {
         place->masters = placement->masters_bytes / sizeof(float);
         placement->masters_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }
 }
 
-/** Offsets of a unit's sections inside its buffers; the buffers' sizes. */
+/** Offsets of a unit's buckets inside its buffers; the buffers' sizes. */
 static void unit_buffers(struct eng_placement *placement, const struct eng_layout *layout, size_t u,
                          const struct eng_limits *limits)
 {
     const struct eng_unit_layout *unit = &layout->units[u];
     struct eng_unit_place *sizes = &placement->units[u];
-    for (size_t s = unit->first_section; s < unit->first_section + unit->section_count; s++) {
-        const struct eng_section *section = &layout->sections[s];
-        struct eng_section_place *place = &placement->sections[s];
-        const size_t bytes = section->granules * granule_bytes(section->dtype);
-        place->comm_dtype = limits->comm_dtype ? limits->comm_dtype : section->grad_dtype;
+    for (size_t s = unit->first_bucket; s < unit->first_bucket + unit->bucket_count; s++) {
+        const struct eng_bucket *bucket = &layout->buckets[s];
+        struct eng_bucket_place *place = &placement->buckets[s];
+        const size_t bytes = bucket->granules * granule_bytes(bucket->dtype);
+        place->comm_dtype = limits->comm_dtype ? limits->comm_dtype : bucket->grad_dtype;
         place->comm_offset = sizes->grad_bytes;
         place->grad_offset = sizes->grad_bytes;
-        if (!section->frozen)
-            sizes->grad_bytes += section->granules * granule_bytes(place->comm_dtype);
-        if (!section->frozen && place->comm_dtype != section->grad_dtype) {
+        if (!bucket->frozen)
+            sizes->grad_bytes += bucket->granules * granule_bytes(place->comm_dtype);
+        if (!bucket->frozen && place->comm_dtype != bucket->grad_dtype) {
             place->grad_offset = sizes->grad_bytes;
-            sizes->grad_bytes += section->granules * granule_bytes(section->grad_dtype);
+            sizes->grad_bytes += bucket->granules * granule_bytes(bucket->grad_dtype);
         }
         place->slot_offset = sizes->gather_bytes;
         if (place->residence == ENG_SHARDED)
             sizes->gather_bytes += bytes;
         place->sum_offset = sizes->sum_bytes;
-        if (!section->frozen && limits->sums_in_file)
+        if (!bucket->frozen && limits->sums_in_file)
             sizes->sum_bytes += place->state_granules * granule_bytes(ZERO_F32);
     }
 }
@@ -108,15 +108,15 @@ static void unit_windows(struct eng_placement *placement, const struct eng_layou
     const struct eng_unit_layout *unit = &layout->units[u];
     for (size_t i = unit->first_slice; i < unit->first_slice + unit->slice_count; i++) {
         const struct eng_slice *slice = &layout->slices[i];
-        const struct eng_section *section = &layout->sections[slice->section];
-        const size_t bytes = eng_window_bytes(slice->numel * eng_dtype_size(section->dtype));
-        if (section->persistent)
+        const struct eng_bucket *bucket = &layout->buckets[slice->bucket];
+        const size_t bytes = eng_window_bytes(slice->numel * eng_dtype_size(bucket->dtype));
+        if (bucket->persistent)
             placement->windows_bytes += bytes;
         else
             placement->units[u].window_bytes += bytes;
-        if (!section->frozen)
+        if (!bucket->frozen)
             placement->units[u].grad_window_bytes +=
-                eng_window_bytes(slice->numel * eng_dtype_size(section->grad_dtype));
+                eng_window_bytes(slice->numel * eng_dtype_size(bucket->grad_dtype));
     }
 }
 
@@ -191,19 +191,18 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
     memset(placement, 0, sizeof *placement);
     zero_result r = ZERO_OK;
     struct base_tables *tables = &placement->tables;
-    placement->sections =
-        base_tables_add(tables, layout->section_count, sizeof *placement->sections);
+    placement->buckets = base_tables_add(tables, layout->bucket_count, sizeof *placement->buckets);
     placement->units = base_tables_add(tables, layout->unit_count, sizeof *placement->units);
     placement->gather.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
     placement->grads.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
     placement->sums.class_of_unit = base_tables_add(tables, layout->unit_count, 1);
     if (tables->failed) {
-        r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu sections",
-                      layout->section_count);
+        r = zero_fail(error, ZERO_E_NOMEM, "no memory for the placement of %zu buckets",
+                      layout->bucket_count);
         goto out;
     }
-    for (size_t s = 0; s < layout->section_count; s++)
-        place_section(placement, layout, s, rank, limits);
+    for (size_t s = 0; s < layout->bucket_count; s++)
+        place_bucket(placement, layout, s, rank, limits);
     if (limits->blocks)
         placement->blocks_bytes = placement->own_sums_bytes;
     assert(placement->own_sums_bytes <= placement->sums_bytes);

@@ -5,17 +5,17 @@
  * Arenas and arrays of a rank:
  *  - params: the homes of the working copies, whole or this rank's runs: see eng_residence. One
  *    arena of this rank's, or one for all ranks of the host. What is staged has none.
- *  - gather: slots for gathered units, where sections are sharded; read by peers if those are
+ *  - gather: slots for gathered units, where buckets are sharded; read by peers if those are
  *    staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
- *    Of a section whose gradient travels in another dtype than the program writes it holds both.
- *  - sums: fp32 sums of this rank's runs, section by section; at stage 0 read by peers. Where sums
+ *    Of a bucket whose gradient travels in another dtype than the program writes it holds both.
+ *  - sums: fp32 sums of this rank's runs, bucket by bucket; at stage 0 read by peers. Where sums
  *    are in a file: slots for those of a few units.
  *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished. In slots they lie
  *    behind their unit's sums.
- *  - moments: optimizer state, fp32 or bf16, of a section one moment behind the other; stage 0: of
+ *  - moments: optimizer state, fp32 or bf16, of a bucket one moment behind the other; stage 0: of
  *    everything, else of this rank's runs.
- *  - masters: fp32 master weights of bf16 and f16 sections, unless there are none, like moments; an
+ *  - masters: fp32 master weights of bf16 and f16 buckets, unless there are none, like moments; an
  *    f32 working copy is its own.
  */
 #ifndef ZERO_MODEL_PLACEMENT_H
@@ -44,7 +44,7 @@ struct eng_slot_plan {
     int8_t *class_of_unit; /**< -1: the unit needs no slot */
 };
 
-/** Where a section's working copy lives, and so what makes it whole after an update. */
+/** Where a bucket's working copy lives, and so what makes it whole after an update. */
 enum eng_residence {
     ENG_REPLICATED, /**< whole on every rank, and each updates all of it: nothing moves */
     ENG_COPIED,     /**< whole on every rank: owners update their runs, all copy them */
@@ -53,12 +53,12 @@ enum eng_residence {
                          staged at stage 0 is whole on every rank, and not in memory either */
 };
 
-struct eng_section_place {
+struct eng_bucket_place {
     enum eng_residence residence;
     bool windowed; /**< readable only between gather and release, whatever the residence */
     bool staged;   /**< sharded, at every stage: this rank's run, at stage 0 everything, has no home
                         but comes from a file into a gather slot */
-    size_t own_first, own_granules;     /**< this rank's run, in granules of the section */
+    size_t own_first, own_granules;     /**< this rank's run, in granules of the bucket */
     size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
                                              masters covers it */
     size_t home_first;     /**< granule at which the home begins: own_first if sharded, else 0 */
@@ -74,10 +74,9 @@ struct eng_section_place {
 };
 
 /** Whether its master weights are something else than its working copies. */
-static inline bool eng_apart(const struct eng_section *section,
-                             const struct eng_section_place *place)
+static inline bool eng_apart(const struct eng_bucket *bucket, const struct eng_bucket_place *place)
 {
-    return place->master && section->dtype != ZERO_F32;
+    return place->master && bucket->dtype != ZERO_F32;
 }
 
 /** Paranoid: bytes of a slice's window up to its end, which is aligned for vectors, */
@@ -95,10 +94,10 @@ static inline size_t eng_window_bytes(size_t bytes)
 
 /** How large a unit's buffers are. */
 struct eng_unit_place {
-    size_t gather_bytes; /**< of its sharded sections */
+    size_t gather_bytes; /**< of its sharded buckets */
     size_t grad_bytes;
     size_t sum_bytes;         /**< of this rank's sums, if those are in a file; so many of blocks */
-    size_t window_bytes;      /**< paranoid: pages of windows of its windowed sections, else 0, */
+    size_t window_bytes;      /**< paranoid: pages of windows of its windowed buckets, else 0, */
     size_t grad_window_bytes; /**< and of its gradients as the program writes them */
 };
 
@@ -117,13 +116,13 @@ struct eng_limits {
     bool narrow_moments;   /**< of 2 bytes an element instead of 4 */
     bool no_masters;       /**< 16-bit working copies are all there is of their weights */
     bool state_in_file;    /**< moments and masters are in tiles of a file: none in memory */
-    bool params_in_file;   /**< and working copies of sections that do not persist, */
+    bool params_in_file;   /**< and working copies of buckets that do not persist, */
     bool sums_in_file;     /**< and sums of gradients, with blocks */
     zero_dtype comm_dtype; /**< in which gradients travel; ZERO_DTYPE_DEFAULT: as they are */
 };
 
 struct eng_placement {
-    struct eng_section_place *sections;       /**< parallel to the layout's */
+    struct eng_bucket_place *buckets;         /**< parallel to the layout's */
     struct eng_unit_place *units;             /**< parallel to the layout's */
     struct eng_slot_plan gather, grads, sums; /**< sums: if those are in a file */
     /** Paranoid: of what persists, and of as many units and gradients as may be open at once, in

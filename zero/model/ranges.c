@@ -23,7 +23,7 @@ struct eng_range eng_range_of_owner(const struct eng_layout *layout, const struc
                                     int rank)
 {
     size_t own, granules;
-    eng_layout_own(layout, slice->section, rank, &own, &granules);
+    eng_layout_own(layout, slice->bucket, rank, &own, &granules);
     return eng_range_in(slice, own, granules);
 }
 
@@ -32,11 +32,11 @@ struct eng_range eng_range_next(const struct eng_range_cut *cut, struct eng_rang
     struct eng_range next = *left;
     assert(left->count > 0);
     assert(cut->most > 0 && cut->most % BASE_GRANULE == 0);
-    const size_t section = next.slice->section;
+    const size_t bucket = next.slice->bucket;
     next.count = least(next.count, cut->most);
-    eng_layout_owner(cut->layout, section, next.first, &next.count);
+    eng_layout_owner(cut->layout, bucket, next.first, &next.count);
     if (cut->tiles)
-        next.count = least(next.count, eng_tiles_left(cut->tiles, section, next.first));
+        next.count = least(next.count, eng_tiles_left(cut->tiles, bucket, next.first));
     assert(next.count > 0 && next.count <= left->count);
     left->first += next.count;
     left->count -= next.count;
@@ -48,7 +48,7 @@ size_t eng_ranges_count(const struct eng_range_cut *cut, const struct eng_placem
     size_t count = 0;
     for (size_t i = 0; i < cut->layout->slice_count; i++) {
         const struct eng_slice *slice = &cut->layout->slices[i];
-        if (cut->layout->sections[slice->section].frozen)
+        if (cut->layout->buckets[slice->bucket].frozen)
             continue;
         struct eng_range left = eng_state_range(placement, slice);
         for (; left.count > 0; count++)

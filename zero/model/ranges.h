@@ -12,7 +12,7 @@
 /** Elements of a slice, without padding. */
 struct eng_range {
     const struct eng_slice *slice;
-    size_t first; /**< element of the section */
+    size_t first; /**< element of the bucket */
     size_t count; /**< 0: nothing */
 };
 
@@ -22,7 +22,7 @@ static inline size_t eng_range_first(const struct eng_range *range)
     return range->first - range->slice->granule * BASE_GRANULE;
 }
 
-/** What granules `granule` .. granule + granules - 1 of its section have of a slice. */
+/** What granules `granule` .. granule + granules - 1 of its bucket have of a slice. */
 struct eng_range eng_range_in(const struct eng_slice *slice, size_t granule, size_t granules);
 
 /** What a rank owns of a slice. */
@@ -33,7 +33,7 @@ struct eng_range eng_range_of_owner(const struct eng_layout *layout, const struc
 static inline struct eng_range eng_own_range(const struct eng_placement *placement,
                                              const struct eng_slice *slice)
 {
-    const struct eng_section_place *place = &placement->sections[slice->section];
+    const struct eng_bucket_place *place = &placement->buckets[slice->bucket];
     return eng_range_in(slice, place->own_first, place->own_granules);
 }
 
@@ -41,7 +41,7 @@ static inline struct eng_range eng_own_range(const struct eng_placement *placeme
 static inline struct eng_range eng_state_range(const struct eng_placement *placement,
                                                const struct eng_slice *slice)
 {
-    const struct eng_section_place *place = &placement->sections[slice->section];
+    const struct eng_bucket_place *place = &placement->buckets[slice->bucket];
     return eng_range_in(slice, place->state_first, place->state_granules);
 }
 

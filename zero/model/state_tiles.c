@@ -31,25 +31,25 @@ static void add_piece(struct cutter *cutter, const struct eng_piece *piece, size
         tiles->bytes[tile] += bytes;
         if (tiles->bytes[tile] > tiles->largest)
             tiles->largest = tiles->bytes[tile];
-        if (tiles->of_section[piece->section].count++ == 0)
-            tiles->of_section[piece->section].first = cutter->pieces;
+        if (tiles->of_bucket[piece->bucket].count++ == 0)
+            tiles->of_bucket[piece->bucket].first = cutter->pieces;
     }
     cutter->pieces++;
     cutter->used += bytes;
 }
 
-static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
-                        const struct eng_placement *placement, size_t s, zero_dtype moment_dtype)
+static void cut_bucket(struct cutter *cutter, const struct eng_layout *layout,
+                       const struct eng_placement *placement, size_t s, zero_dtype moment_dtype)
 {
-    const struct eng_section *section = &layout->sections[s];
-    const struct eng_section_place *place = &placement->sections[s];
+    const struct eng_bucket *bucket = &layout->buckets[s];
+    const struct eng_bucket_place *place = &placement->buckets[s];
     struct eng_piece piece = {
-        .section = s,
+        .bucket = s,
         .first = place->state_first,
-        .weight_size = place->master ? sizeof(float) : eng_dtype_size(section->dtype),
+        .weight_size = place->master ? sizeof(float) : eng_dtype_size(bucket->dtype),
         .moment_size = eng_dtype_size(moment_dtype),
-        .moments = section->frozen ? 0 : section->moments,
-        .never_negative = section->never_negative,
+        .moments = bucket->frozen ? 0 : bucket->moments,
+        .never_negative = bucket->never_negative,
     };
     const size_t granule =
         BASE_GRANULE * (piece.weight_size + (size_t)piece.moments * piece.moment_size);
@@ -66,15 +66,14 @@ static void cut_section(struct cutter *cutter, const struct eng_layout *layout,
     }
 }
 
-/** Cuts all sections that train, or all that are frozen, from a tile of their own on. */
-static void cut_sections(struct cutter *cutter, const struct eng_layout *layout,
-                         const struct eng_placement *placement, bool frozen,
-                         zero_dtype moment_dtype)
+/** Cuts all buckets that train, or all that are frozen, from a tile of their own on. */
+static void cut_buckets(struct cutter *cutter, const struct eng_layout *layout,
+                        const struct eng_placement *placement, bool frozen, zero_dtype moment_dtype)
 {
     next_tile(cutter);
-    for (size_t s = 0; s < layout->section_count; s++)
-        if (layout->sections[s].frozen == frozen)
-            cut_section(cutter, layout, placement, s, moment_dtype);
+    for (size_t s = 0; s < layout->bucket_count; s++)
+        if (layout->buckets[s].frozen == frozen)
+            cut_bucket(cutter, layout, placement, s, moment_dtype);
     if (cutter->used == 0)
         cutter->count--;
 }
@@ -83,10 +82,10 @@ static void cut(struct eng_tiles *tiles, const struct eng_layout *layout,
                 const struct eng_placement *placement, zero_dtype moment_dtype, size_t tile_bytes)
 {
     struct cutter cutter = {.tiles = tiles, .tile_bytes = tile_bytes};
-    cut_sections(&cutter, layout, placement, false, moment_dtype);
+    cut_buckets(&cutter, layout, placement, false, moment_dtype);
     assert(!tiles->pieces || tiles->training == cutter.count);
     tiles->training = cutter.count;
-    cut_sections(&cutter, layout, placement, true, moment_dtype);
+    cut_buckets(&cutter, layout, placement, true, moment_dtype);
     assert(!tiles->pieces || (tiles->count == cutter.count && tiles->piece_count == cutter.pieces));
     tiles->count = cutter.count;
     tiles->piece_count = cutter.pieces;
@@ -101,7 +100,7 @@ zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *lay
     const size_t count = tiles->count;
     struct base_tables *tables = &tiles->tables;
     tiles->pieces = base_tables_add(tables, tiles->piece_count, sizeof *tiles->pieces);
-    tiles->of_section = base_tables_add(tables, layout->section_count, sizeof *tiles->of_section);
+    tiles->of_bucket = base_tables_add(tables, layout->bucket_count, sizeof *tiles->of_bucket);
     tiles->of_tile = base_tables_add(tables, count + 1, sizeof *tiles->of_tile);
     tiles->bytes = base_tables_add(tables, count + 1, sizeof *tiles->bytes);
     if (tables->failed) {
@@ -130,9 +129,9 @@ struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
     };
 }
 
-struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section, size_t granule)
+struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t bucket, size_t granule)
 {
-    const struct eng_piece_run run = tiles->of_section[section];
+    const struct eng_piece_run run = tiles->of_bucket[bucket];
     assert(run.count > 0);
     size_t low = run.first, high = run.first + run.count;
     while (high - low > 1) {
@@ -145,9 +144,9 @@ struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t section,
     return &tiles->pieces[low];
 }
 
-size_t eng_tiles_left(const struct eng_tiles *tiles, size_t section, size_t element)
+size_t eng_tiles_left(const struct eng_tiles *tiles, size_t bucket, size_t element)
 {
-    const struct eng_piece *piece = eng_tiles_piece(tiles, section, element / BASE_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(tiles, bucket, element / BASE_GRANULE);
     return (piece->first + piece->granules) * BASE_GRANULE - element;
 }
 

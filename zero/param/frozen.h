@@ -6,7 +6,7 @@
 
 #include "zero/core/context.h"
 
-/** Finds anew which sections and units train, and tells the executor. */
+/** Finds anew which buckets and units train, and tells the executor. */
 void eng_frozen_refresh(zero_ctx *z);
 
 #endif

@@ -132,8 +132,8 @@ const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
     if (!slice)
         return NULL;
-    const bool windowed = z->placement.sections[slice->section].windowed;
-    const bool closed = windowed && z->units[z->layout.sections[slice->section].unit].holds == 0;
+    const bool windowed = z->placement.buckets[slice->bucket].windowed;
+    const bool closed = windowed && z->units[z->layout.buckets[slice->bucket].unit].holds == 0;
     if (closed)
         return z->fatal ? z->exec->dummy_param(z, slice) : NULL;
     const void *borrowed = eng_borrowed(z, slice);

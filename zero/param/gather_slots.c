@@ -20,32 +20,32 @@ static bool has_current(const zero_ctx *z, const struct eng_gather_slot *slot)
     return slot->unit >= 0 && slot->version == z->units[slot->unit].version;
 }
 
-/** Calls `act` for each section of a unit that is gathered into slots. */
+/** Calls `act` for each bucket of a unit that is gathered into slots. */
 static zero_result each_sharded(zero_ctx *z, zero_unit unit, const struct eng_gather_slot *slot,
-                                zero_result (*act)(zero_ctx *z, size_t section, void *recv))
+                                zero_result (*act)(zero_ctx *z, size_t bucket, void *recv))
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
-        if (z->placement.sections[s].residence != ENG_SHARDED)
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
+        if (z->placement.buckets[s].residence != ENG_SHARDED)
             continue;
         const zero_result r =
-            act(z, s, z->memory.slots + slot->offset + z->placement.sections[s].slot_offset);
+            act(z, s, z->memory.slots + slot->offset + z->placement.buckets[s].slot_offset);
         if (r)
             return r;
     }
     return ZERO_OK;
 }
 
-static zero_result wait_section(zero_ctx *z, size_t section, void *recv)
+static zero_result wait_bucket(zero_ctx *z, size_t bucket, void *recv)
 {
     (void)recv;
-    return eng_section_gather_wait(z, section);
+    return eng_bucket_gather_wait(z, bucket);
 }
 
-static zero_result drain_section(zero_ctx *z, size_t section, void *recv)
+static zero_result drain_bucket(zero_ctx *z, size_t bucket, void *recv)
 {
     (void)recv;
-    return eng_section_gather_drain(z, section);
+    return eng_bucket_gather_drain(z, bucket);
 }
 
 /** Forgets whose values a slot has, or was to have. */
@@ -63,7 +63,7 @@ zero_result eng_slot_settle(zero_ctx *z, struct eng_gather_slot *slot)
         return ZERO_OK;
     slot->in_flight = false;
     if (!slot->staging)
-        return each_sharded(z, slot->unit, slot, wait_section);
+        return each_sharded(z, slot->unit, slot, wait_bucket);
     slot->staging = false;
     const zero_result r = z->store->staging->wait(z, slot->unit);
     empty(z, slot);
@@ -138,7 +138,7 @@ zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *cho
     // Peers may still read there what this rank has given them, but for what is older than the
     // unit's values in another slot: all ranks had that before there were newer ones.
     if (!r && z->store->staging->stages(z) && slot->unit >= 0 && z->units[slot->unit].slot == best)
-        r = each_sharded(z, slot->unit, slot, drain_section);
+        r = each_sharded(z, slot->unit, slot, drain_bucket);
     empty(z, slot);
     *chosen = best;
     return r;
@@ -159,8 +159,8 @@ static bool is_made(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
     bool made = z->units[unit].holds == 0 && z->placement.gather.class_of_unit[unit] >= 0;
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
-        made = made && (z->io[s].trains || !z->placement.sections[s].staged);
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
+        made = made && (z->io[s].trains || !z->placement.buckets[s].staged);
     return made;
 }
 

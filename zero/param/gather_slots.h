@@ -12,7 +12,7 @@ bool eng_slot_current(const zero_ctx *z, zero_unit unit);
 /** The slot to use for a unit, its old content gone; *chosen is -1 if none but held ones are left,
  * or, for a prefetch, if what would go is needed sooner. */
 zero_result eng_slot_choose(zero_ctx *z, zero_unit unit, bool prefetch, int *chosen);
-/** Starts the gather of a unit's sharded sections into a slot: where they are staged, what this
+/** Starts the gather of a unit's sharded buckets into a slot: where they are staged, what this
  * rank has of them comes from a file first. */
 zero_result eng_slot_fill(zero_ctx *z, zero_unit unit, int slot);
 /** Waits for what comes from a file, and starts the all-gather. Collective, ordered. */

@@ -113,7 +113,7 @@ static zero_result read_part(zero_ctx *z, void *user, const struct eng_part *par
     for (int f = 0; !r && f < eng_state_fields(z, slice->param); f++)
         r = read_field(z, job, slice, f, part->first, part->count, error);
     if (!r)
-        eng_values_refresh(z, slice->section, slice->granule * BASE_GRANULE + part->first,
+        eng_values_refresh(z, slice->bucket, slice->granule * BASE_GRANULE + part->first,
                            part->count);
     return r;
 }

@@ -19,7 +19,7 @@
 static zero_result drain_unit(zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
         if (!z->io[s].reduce_started)
             continue;
         const zero_result r = coll_drain(z->comm, &z->io[s].reduce);
@@ -144,7 +144,7 @@ static zero_result reduce(zero_ctx *z, zero_unit unit)
 zero_result eng_grad_finish(zero_ctx *z)
 {
     const uint64_t begin = base_clock_ns();
-    for (size_t s = 0; s < z->layout.section_count; s++) {
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
         if (!z->io[s].reduce_started)
             continue;
         const zero_result r = coll_wait(z->comm, &z->io[s].reduce);
@@ -249,9 +249,9 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     const struct eng_slice *slice = eng_layout_slice(&z->layout, &z->model, param, index);
     if (!slice)
         return NULL;
-    const struct eng_section *section = &z->layout.sections[slice->section];
-    const struct eng_unit *unit = &z->units[section->unit];
-    if (section->frozen)
+    const struct eng_bucket *bucket = &z->layout.buckets[slice->bucket];
+    const struct eng_unit *unit = &z->units[bucket->unit];
+    if (bucket->frozen)
         return NULL;
     if (!unit->grad_open)
         return z->fatal ? z->exec->dummy_grad(z) : NULL;
@@ -262,6 +262,6 @@ void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)
     if (observed)
         return observed;
     return z->exec->grads(z) + z->gradients.slots[unit->grad_slot].offset +
-           z->placement.sections[slice->section].grad_offset +
-           slice->granule * BASE_GRANULE * eng_dtype_size(section->grad_dtype);
+           z->placement.buckets[slice->bucket].grad_offset +
+           slice->granule * BASE_GRANULE * eng_dtype_size(bucket->grad_dtype);
 }

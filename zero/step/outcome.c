@@ -61,8 +61,8 @@ void eng_outcome_begin(zero_ctx *z, double gradient)
         if (!z->model.groups[g].frozen)
             doubtful =
                 doubtful || may_overflow(&z->model.groups[g], &z->stepping.hyper[g], gradient);
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        doubtful = doubtful || (z->io[s].trains && z->layout.sections[s].dtype == ZERO_F16);
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        doubtful = doubtful || (z->io[s].trains && z->layout.buckets[s].dtype == ZERO_F16);
     z->stepping.outcome.doubtful = doubtful;
 }
 

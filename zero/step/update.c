@@ -1,4 +1,4 @@
-// The update of a step: section by section, each sent on its way to the other ranks when it is
+// The update of a step: bucket by bucket, each sent on its way to the other ranks when it is
 // updated. Where state is, and who computes, is behind the store's entries.
 
 #include "zero/step/update.h"
@@ -11,26 +11,25 @@
 
 #include <assert.h>
 
-/** Whether a section comes in this turn: 0 of two is of what persists. */
-static bool has_turn(const zero_ctx *z, const struct eng_update_pass *pass, size_t section,
-                     int turn)
+/** Whether a bucket comes in this turn: 0 of two is of what persists. */
+static bool has_turn(const zero_ctx *z, const struct eng_update_pass *pass, size_t bucket, int turn)
 {
-    return !pass->persistent_first || z->layout.sections[section].persistent == (turn == 0);
+    return !pass->persistent_first || z->layout.buckets[bucket].persistent == (turn == 0);
 }
 
-/** Goes through all sections, in the order of the pass. All ranks publish in one order. */
-static zero_result update_sections(zero_ctx *z, const struct eng_update_pass *pass)
+/** Goes through all buckets, in the order of the pass. All ranks publish in one order. */
+static zero_result update_buckets(zero_ctx *z, const struct eng_update_pass *pass)
 {
-    const size_t sections = z->layout.section_count;
+    const size_t buckets = z->layout.bucket_count;
     assert(!pass->persistent_first || !pass->down);
     zero_result r = ZERO_OK, published = ZERO_OK;
     // What persists goes first, for the step waits until it is current; the rest may take its time.
     for (int turn = 0; turn < (pass->persistent_first ? 2 : 1); turn++)
-        for (size_t i = 0; !r && i < sections; i++) {
-            const size_t s = pass->down ? sections - 1 - i : i;
+        for (size_t i = 0; !r && i < buckets; i++) {
+            const size_t s = pass->down ? buckets - 1 - i : i;
             if (!has_turn(z, pass, s, turn) || (published && !pass->completes))
                 continue;
-            r = z->store->update_section(z, s);
+            r = z->store->update_bucket(z, s);
             if (!r && !published && z->io[s].trains)
                 published = eng_publish_start(z, s);
         }
@@ -45,7 +44,7 @@ static zero_result update_and_publish(zero_ctx *z)
         r = z->store->update_begin(z, &pass);
     if (r)
         return r;
-    r = z->store->update_end(z, update_sections(z, &pass));
+    r = z->store->update_end(z, update_buckets(z, &pass));
     assert(r || !z->update.begun);
     if (!r)
         eng_slots_kept(z);

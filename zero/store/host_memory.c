@@ -16,18 +16,18 @@ static size_t place_index(size_t element, size_t first_granule)
     return element - first_granule * BASE_GRANULE;
 }
 
-void *eng_memory_home(const zero_ctx *z, size_t section, size_t granule)
+void *eng_memory_home(const zero_ctx *z, size_t bucket, size_t granule)
 {
-    const struct eng_section_place *place = &z->placement.sections[section];
-    const size_t bytes = BASE_GRANULE * eng_dtype_size(z->layout.sections[section].dtype);
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
+    const size_t bytes = BASE_GRANULE * eng_dtype_size(z->layout.buckets[bucket].dtype);
     assert(!place->staged && granule >= place->home_first);
     return z->memory.params + place->home + (granule - place->home_first) * bytes;
 }
 
-void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t element)
+void *eng_memory_field(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
-    const struct eng_section *of = &z->layout.sections[section];
-    const struct eng_section_place *place = &z->placement.sections[section];
+    const struct eng_bucket *of = &z->layout.buckets[bucket];
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
     const size_t at = place_index(element, place->state_first);
     const size_t all = place->state_granules * BASE_GRANULE;
     assert(field >= 0 && field <= of->moments && at <= all);
@@ -40,14 +40,14 @@ void *eng_memory_field(const zero_ctx *z, int field, size_t section, size_t elem
            place_index(element, place->home_first) * eng_dtype_size(of->dtype);
 }
 
-float *eng_memory_own_sums(const zero_ctx *z, size_t section, size_t element)
+float *eng_memory_own_sums(const zero_ctx *z, size_t bucket, size_t element)
 {
-    return z->memory.sums + eng_sum_index(z, z->config.rank, section, element);
+    return z->memory.sums + eng_sum_index(z, z->config.rank, bucket, element);
 }
 
-float *eng_memory_own_blocks(const zero_ctx *z, size_t section)
+float *eng_memory_own_blocks(const zero_ctx *z, size_t bucket)
 {
-    const size_t first = z->layout.sections[section].before[z->config.rank];
+    const size_t first = z->layout.buckets[bucket].before[z->config.rank];
     return z->placement.blocks_bytes ? z->memory.blocks + first : NULL;
 }
 
@@ -64,14 +64,14 @@ static zero_result create_arena(zero_ctx *z, size_t bytes, struct coll_arena **a
 /** One copy for all ranks; each one touches first what it owns. */
 static zero_result create_shared_params(zero_ctx *z, struct base_error *error)
 {
-    struct coll_span *mine = base_calloc(z->layout.section_count, sizeof *mine);
+    struct coll_span *mine = base_calloc(z->layout.bucket_count, sizeof *mine);
     if (!mine)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu sections",
-                         z->layout.section_count);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu buckets",
+                         z->layout.bucket_count);
     size_t runs = 0;
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        struct coll_span run = z->layout.sections[s].bytes[z->config.rank];
-        run.offset += z->placement.sections[s].home;
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
+        struct coll_span run = z->layout.buckets[s].bytes[z->config.rank];
+        run.offset += z->placement.buckets[s].home;
         assert(run.offset + run.count <= z->placement.params_bytes);
         if (run.count > 0)
             mine[runs++] = run;
@@ -209,7 +209,7 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
                          const struct eng_tier_needs *needs)
 {
     return z->layout.tables.bytes + placement->tables.bytes + needs->segments + needs->tables +
-           z->layout.unit_count * sizeof *z->units + z->layout.section_count * sizeof *z->io +
+           z->layout.unit_count * sizeof *z->units + z->layout.bucket_count * sizeof *z->io +
            (size_t)placement->gather.slot_count * sizeof *z->gathers.slots +
            (size_t)placement->grads.slot_count * sizeof *z->gradients.slots +
            z->model.group_count * (sizeof *z->stepping.hyper + sizeof *z->update.scalars) +
@@ -227,9 +227,9 @@ static void place_all_sums(zero_ctx *z)
     size_t before = 0;
     for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
         size_t bytes = 0;
-        for (size_t s = 0; s < z->layout.section_count; s++)
-            if (!z->layout.sections[s].frozen)
-                bytes += z->layout.sections[s].elements[rank].count * sizeof(float);
+        for (size_t s = 0; s < z->layout.bucket_count; s++)
+            if (!z->layout.buckets[s].frozen)
+                bytes += z->layout.buckets[s].elements[rank].count * sizeof(float);
         z->publication.all_sums[rank] = (struct coll_span){before, bytes};
         before += bytes;
     }
@@ -245,7 +245,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
     const bool whole_sums = eng_config_whole_sums(&z->config, z->config.stage);
     struct base_tables *tables = &z->memory.tables;
     z->units = base_tables_add(tables, z->layout.unit_count, sizeof *z->units);
-    z->io = base_tables_add(tables, z->layout.section_count, sizeof *z->io);
+    z->io = base_tables_add(tables, z->layout.bucket_count, sizeof *z->io);
     z->gathers.slots = base_tables_add(tables, gathers, sizeof *z->gathers.slots);
     z->gradients.slots = base_tables_add(tables, gradients, sizeof *z->gradients.slots);
     z->stepping.hyper = base_tables_add(tables, groups, sizeof *z->stepping.hyper);
@@ -266,8 +266,8 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         unit->handed = z->layout.unit_count - u;
         eng_layout_unit_name(&z->layout, &z->model, (zero_unit)u, unit->name, sizeof unit->name);
     }
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        z->io[s] = (struct eng_section_io){.z = z, .section = s};
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        z->io[s] = (struct eng_bucket_io){.z = z, .bucket = s};
     eng_trains_refresh(z);
     lay_slots(z);
     z->gradients.shared = z->config.stage >= 2;

@@ -46,14 +46,14 @@ static size_t page_up(size_t bytes)
 }
 
 /** Bytes of what a granule has on the device: weights, working copy and moments. */
-static size_t granule_bytes(const struct eng_config *config, const struct eng_section *section,
-                            const struct eng_section_place *place)
+static size_t granule_bytes(const struct eng_config *config, const struct eng_bucket *bucket,
+                            const struct eng_bucket_place *place)
 {
-    const size_t moments = section->frozen ? 0 : (size_t)section->moments;
-    const bool apart = eng_apart(section, place);
+    const size_t moments = bucket->frozen ? 0 : (size_t)bucket->moments;
+    const bool apart = eng_apart(bucket, place);
     if (config->streamed)
-        return BASE_GRANULE * eng_dtype_size(section->dtype);
-    return BASE_GRANULE * (eng_dtype_size(section->dtype) + (apart ? sizeof(float) : 0) +
+        return BASE_GRANULE * eng_dtype_size(bucket->dtype);
+    return BASE_GRANULE * (eng_dtype_size(bucket->dtype) + (apart ? sizeof(float) : 0) +
                            moments * eng_dtype_size(config->moment_dtype));
 }
 
@@ -61,11 +61,11 @@ static size_t granule_bytes(const struct eng_config *config, const struct eng_se
 static size_t buffer_bytes(const zero_ctx *z, const struct eng_placement *placement)
 {
     size_t most = 0;
-    for (size_t s = 0; s < z->layout.section_count; s++) {
-        const struct eng_section_place *place = &placement->sections[s];
+    for (size_t s = 0; s < z->layout.bucket_count; s++) {
+        const struct eng_bucket_place *place = &placement->buckets[s];
         const size_t granules =
             place->state_granules < CUT_GRANULES ? place->state_granules : CUT_GRANULES;
-        const size_t bytes = granules * granule_bytes(&z->config, &z->layout.sections[s], place);
+        const size_t bytes = granules * granule_bytes(&z->config, &z->layout.buckets[s], place);
         most = bytes > most ? bytes : most;
     }
     return page_up(most);
@@ -152,21 +152,21 @@ static void add_field(struct buffer *buffer, void *there, size_t bytes)
 static void lay(const zero_ctx *z, struct buffer *buffer, const struct eng_part *part,
                 enum eng_access access)
 {
-    const size_t s = part->slice->section;
-    const struct eng_section *section = &z->layout.sections[s];
-    const bool apart = eng_apart(section, &z->placement.sections[s]);
+    const size_t s = part->slice->bucket;
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
+    const bool apart = eng_apart(bucket, &z->placement.buckets[s]);
     const size_t first = part->slice->granule + part->first / BASE_GRANULE;
     const size_t end = part->slice->granule + (part->first + part->count - 1) / BASE_GRANULE + 1;
     assert(part->count > 0 && end - first <= CUT_GRANULES); // a buffer's size
     const size_t element = first * BASE_GRANULE, elements = (end - first) * BASE_GRANULE;
     buffer->count = 0;
     if (!apart || writes(access))
-        add_field(buffer, eng_home(z, s, first), elements * eng_dtype_size(section->dtype));
+        add_field(buffer, eng_home(z, s, first), elements * eng_dtype_size(bucket->dtype));
     if (z->config.streamed)
         return;
     if (apart)
         add_field(buffer, eng_weights(z, s, element), elements * sizeof(float));
-    for (int k = 0; k < section->moments && !section->frozen && access != ENG_LOOK_AT_WEIGHTS; k++)
+    for (int k = 0; k < bucket->moments && !bucket->frozen && access != ENG_LOOK_AT_WEIGHTS; k++)
         add_field(buffer, eng_moments(z, k, s, element),
                   elements * eng_dtype_size(z->config.moment_dtype));
 }

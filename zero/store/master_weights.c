@@ -32,7 +32,7 @@ static zero_result read_through(zero_ctx *z, const struct source *from, const st
         if (r)
             return r;
         if (write)
-            eng_values_put(z, slice->section, slice->granule * BASE_GRANULE + at, count, tile);
+            eng_values_put(z, slice->bucket, slice->granule * BASE_GRANULE + at, count, tile);
     }
     return ZERO_OK;
 }
@@ -61,12 +61,12 @@ zero_result eng_values_read(zero_ctx *z, eng_source_fn source, void *user, struc
         const struct eng_slice *slice = &z->layout.slices[i];
         const struct eng_range own = eng_own_range(&z->placement, slice);
         const struct eng_part part = {slice, eng_range_first(&own), own.count};
-        if (own.count == 0 || z->layout.sections[slice->section].frozen)
+        if (own.count == 0 || z->layout.buckets[slice->bucket].frozen)
             continue;
         const zero_result r = !eng_sums_are_scratch(z)
                                   ? try_part(z, &from, &part, error)
                                   : source(z, user, slice, part.first, part.count,
-                                           eng_own_sums(z, slice->section, own.first), error);
+                                           eng_own_sums(z, slice->bucket, own.first), error);
         if (r)
             return r;
     }
@@ -134,38 +134,38 @@ zero_result eng_values_first(const zero_ctx *z, void *user, const struct eng_sli
     return ZERO_OK;
 }
 
-void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values)
+void eng_values_put(zero_ctx *z, size_t bucket, size_t element, size_t count, const float *values)
 {
     eng_before_overwrite(z);
-    const zero_dtype dtype = z->layout.sections[section].dtype;
-    const struct eng_section_place *place = &z->placement.sections[section];
+    const zero_dtype dtype = z->layout.buckets[bucket].dtype;
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
     assert(element >= place->state_first * BASE_GRANULE);
     assert(element + count <= (place->state_first + place->state_granules) * BASE_GRANULE);
     size_t size;
     if (place->master)
-        memcpy(eng_weights(z, section, element), values, count * sizeof *values);
+        memcpy(eng_weights(z, bucket, element), values, count * sizeof *values);
     else
         eng_narrow(z->cpu.kernels, dtype, values, count,
-                   eng_best_weights(z, section, element, &size));
+                   eng_best_weights(z, bucket, element, &size));
     if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
-    unsigned char *granule = eng_home(z, section, element / BASE_GRANULE);
+    unsigned char *granule = eng_home(z, bucket, element / BASE_GRANULE);
     eng_narrow(z->cpu.kernels, dtype, values, count,
                granule + element % BASE_GRANULE * eng_dtype_size(dtype));
 }
 
-void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count)
+void eng_values_refresh(zero_ctx *z, size_t bucket, size_t element, size_t count)
 {
-    const zero_dtype dtype = z->layout.sections[section].dtype;
+    const zero_dtype dtype = z->layout.buckets[bucket].dtype;
     assert(element % BASE_GRANULE == 0);
     size_t n;
-    const struct eng_section_place *place = &z->placement.sections[section];
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
     if (dtype == ZERO_F32 || !place->master || place->staged)
         return;
     for (const size_t end = element + count; element < end; element += n) {
         n = end - element < BASE_GRANULE ? end - element : BASE_GRANULE;
-        eng_narrow(z->cpu.kernels, dtype, eng_weights(z, section, element), n,
-                   eng_home(z, section, element / BASE_GRANULE));
+        eng_narrow(z->cpu.kernels, dtype, eng_weights(z, bucket, element), n,
+                   eng_home(z, bucket, element / BASE_GRANULE));
     }
 }
 
@@ -185,14 +185,14 @@ static zero_result get_part(zero_ctx *z, void *user, const struct eng_part *part
                             struct base_error *error)
 {
     const struct values_out *out = user;
-    const size_t section = part->slice->section;
-    const bool wide = z->placement.sections[section].master;
+    const size_t bucket = part->slice->bucket;
+    const bool wide = z->placement.buckets[bucket].master;
     assert(part->first >= out->first);
     size_t size;
     const void *weights =
-        eng_best_weights(z, section, part->slice->granule * BASE_GRANULE + part->first, &size);
+        eng_best_weights(z, bucket, part->slice->granule * BASE_GRANULE + part->first, &size);
     (void)error;
-    eng_widen(z->cpu.kernels, wide ? ZERO_F32 : z->layout.sections[section].dtype, weights,
+    eng_widen(z->cpu.kernels, wide ? ZERO_F32 : z->layout.buckets[bucket].dtype, weights,
               part->count, out->values + (part->first - out->first));
     return ZERO_OK;
 }
@@ -208,7 +208,7 @@ zero_result eng_values_get(zero_ctx *z, const struct eng_part *part, float *valu
 static zero_result install_part(zero_ctx *z, void *user, const struct eng_part *part,
                                 struct base_error *error)
 {
-    const size_t s = part->slice->section;
+    const size_t s = part->slice->bucket;
     size_t at = part->slice->granule * BASE_GRANULE + part->first, count;
     (void)user;
     (void)error;

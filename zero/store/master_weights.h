@@ -34,11 +34,11 @@ zero_result eng_values_write(zero_ctx *z, enum eng_access access, eng_source_fn 
  * become zeros), and publishes. Collective, ordered, when all ranks have read and written. A
  * failure meanwhile leaves all of this rank's values written. */
 zero_result eng_values_install(zero_ctx *z, enum eng_access access);
-/** Writes master weights and working copy from element `element` of a section on; this rank's state
+/** Writes master weights and working copy from element `element` of a bucket on; this rank's state
  * must cover them. */
-void eng_values_put(zero_ctx *z, size_t section, size_t element, size_t count, const float *values);
+void eng_values_put(zero_ctx *z, size_t bucket, size_t element, size_t count, const float *values);
 /** Makes the working copy of master weights that were written in place, from a granule on. */
-void eng_values_refresh(zero_ctx *z, size_t section, size_t element, size_t count);
+void eng_values_refresh(zero_ctx *z, size_t bucket, size_t element, size_t count);
 /** What this rank writes of a slice. */
 struct eng_part eng_state_part(const zero_ctx *z, const struct eng_slice *slice);
 /** Reads master weights, or the working copy where there are none. *Local.* ZERO_E_IO,

@@ -20,10 +20,10 @@ struct kind {
 static size_t piece_bytes(const void *user, const struct eng_piece *piece)
 {
     const struct kind *kind = user;
-    if (!kind->placement->sections[piece->section].staged)
+    if (!kind->placement->buckets[piece->bucket].staged)
         return 0;
     return piece->granules * BASE_GRANULE *
-           eng_dtype_size(kind->layout->sections[piece->section].dtype);
+           eng_dtype_size(kind->layout->buckets[piece->bucket].dtype);
 }
 
 static zero_result make_strips(const zero_ctx *z, const struct eng_placement *placement,
@@ -139,7 +139,7 @@ static void copy_some(void *user, size_t index, int thread)
 static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigned char *to)
 {
     assert(z->tier->memory[piece->tile] && to);
-    const zero_dtype dtype = z->layout.sections[piece->section].dtype;
+    const zero_dtype dtype = z->layout.buckets[piece->bucket].dtype;
     struct copies copies = {
         .kernels = z->cpu.kernels,
         .dtype = dtype,
@@ -156,16 +156,16 @@ static void make_piece(const zero_ctx *z, const struct eng_piece *piece, unsigne
 static void put_piece(const zero_ctx *z, unsigned char *slot, const struct eng_piece *piece,
                       const unsigned char *bytes)
 {
-    assert(z->placement.sections[piece->section].staged);
-    const size_t granule = BASE_GRANULE * eng_dtype_size(z->layout.sections[piece->section].dtype);
-    unsigned char *section = slot + z->placement.sections[piece->section].slot_offset;
-    memcpy(section + piece->first * granule, bytes, piece->granules * granule);
+    assert(z->placement.buckets[piece->bucket].staged);
+    const size_t granule = BASE_GRANULE * eng_dtype_size(z->layout.buckets[piece->bucket].dtype);
+    unsigned char *bucket = slot + z->placement.buckets[piece->bucket].slot_offset;
+    memcpy(bucket + piece->first * granule, bytes, piece->granules * granule);
 }
 
 /** What is gathered first after the update is there then. */
 static void keep_piece(const zero_ctx *z, const struct eng_piece *piece, const unsigned char *bytes)
 {
-    const int slot = z->units[z->layout.sections[piece->section].unit].slot;
+    const int slot = z->units[z->layout.buckets[piece->bucket].unit].slot;
     if (slot >= 0 && z->gathers.slots[slot].keeps)
         put_piece(z, z->memory.slots + z->gathers.slots[slot].offset, piece, bytes);
 }
@@ -190,7 +190,7 @@ zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
     for (size_t i = 0; i < run.count; i++) {
         const size_t number = run.first + (z->tier->up ? i : run.count - 1 - i);
         const struct eng_piece *piece = &z->tier->tiles.pieces[number];
-        if (!z->placement.sections[piece->section].staged)
+        if (!z->placement.buckets[piece->bucket].staged)
             continue;
         const zero_result r = eng_strip_file_piece(&z->tier->params.file, number, &bytes, error);
         if (r)

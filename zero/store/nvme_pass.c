@@ -9,47 +9,47 @@
 #include <assert.h>
 #include <string.h>
 
-void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element)
+void *eng_tier_field(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
     const struct eng_tier *tier = z->tier;
-    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, section, element / BASE_GRANULE);
+    const struct eng_piece *piece = eng_tiles_piece(&tier->tiles, bucket, element / BASE_GRANULE);
     assert(tier->memory[piece->tile]);
     return tier->memory[piece->tile] + eng_piece_offset(piece, field, element);
 }
 
-/** Whether a section's weights, or its working copy where it has no others, are in memory in any
+/** Whether a bucket's weights, or its working copy where it has no others, are in memory in any
  * case. */
-static bool weights_at_home(const zero_ctx *z, size_t section)
+static bool weights_at_home(const zero_ctx *z, size_t bucket)
 {
-    if (z->placement.sections[section].staged)
+    if (z->placement.buckets[bucket].staged)
         return false;
-    return !eng_apart(&z->layout.sections[section], &z->placement.sections[section]);
+    return !eng_apart(&z->layout.buckets[bucket], &z->placement.buckets[bucket]);
 }
 
 /** Where they are then; *bytes: of `count` of them. */
-static void *at_home(const zero_ctx *z, size_t section, size_t element, size_t count, size_t *bytes)
+static void *at_home(const zero_ctx *z, size_t bucket, size_t element, size_t count, size_t *bytes)
 {
-    const size_t size = eng_dtype_size(z->layout.sections[section].dtype);
+    const size_t size = eng_dtype_size(z->layout.buckets[bucket].dtype);
     *bytes = count * size;
-    return eng_home(z, section, element / BASE_GRANULE) + element % BASE_GRANULE * size;
+    return eng_home(z, bucket, element / BASE_GRANULE) + element % BASE_GRANULE * size;
 }
 
-void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count)
+void eng_tier_keep(const zero_ctx *z, size_t bucket, size_t element, size_t count)
 {
     size_t bytes;
-    if (!weights_at_home(z, section))
+    if (!weights_at_home(z, bucket))
         return;
-    const void *weights = at_home(z, section, element, count, &bytes);
-    memcpy(eng_tier_field(z, 0, section, element), weights, bytes);
+    const void *weights = at_home(z, bucket, element, count, &bytes);
+    memcpy(eng_tier_field(z, 0, bucket, element), weights, bytes);
 }
 
-void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count)
+void eng_tier_take_back(const zero_ctx *z, size_t bucket, size_t element, size_t count)
 {
     size_t bytes;
-    if (!weights_at_home(z, section))
+    if (!weights_at_home(z, bucket))
         return;
-    void *weights = at_home(z, section, element, count, &bytes);
-    memcpy(weights, eng_tier_field(z, 0, section, element), bytes);
+    void *weights = at_home(z, bucket, element, count, &bytes);
+    memcpy(weights, eng_tier_field(z, 0, bucket, element), bytes);
 }
 
 /* ------------------------------------------------------------------ a pass */
@@ -59,7 +59,7 @@ static void keep_tile(const zero_ctx *z, size_t tile)
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
-        eng_tier_keep(z, piece->section, piece->first * BASE_GRANULE,
+        eng_tier_keep(z, piece->bucket, piece->first * BASE_GRANULE,
                       piece->granules * BASE_GRANULE);
     }
 }
@@ -181,7 +181,7 @@ static zero_result visit_and_keep(zero_ctx *z, void *user, const struct eng_part
     const struct walk *walk = user;
     const zero_result r = walk->visit(z, walk->user, part, error);
     if (!r && writes(walk->access))
-        eng_tier_keep(z, part->slice->section, part->slice->granule * BASE_GRANULE + part->first,
+        eng_tier_keep(z, part->slice->bucket, part->slice->granule * BASE_GRANULE + part->first,
                       part->count);
     return r;
 }
@@ -196,7 +196,7 @@ static zero_result visit_part(zero_ctx *z, const struct walk *walk, const struct
                                   : walk->visit(z, walk->user, part, error);
 }
 
-/** Visits what elements begin .. end-1 of a section have of a slice. */
+/** Visits what elements begin .. end-1 of a bucket have of a slice. */
 static zero_result visit_slice(zero_ctx *z, const struct walk *walk, const struct eng_slice *slice,
                                size_t begin, size_t end, struct base_error *error)
 {
@@ -218,10 +218,10 @@ static zero_result visit_piece(zero_ctx *z, const struct walk *walk, const struc
                                struct base_error *error)
 {
     const size_t begin = piece->first * BASE_GRANULE, end = begin + piece->granules * BASE_GRANULE;
-    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, piece->section, begin);
+    const struct eng_slice *slice = eng_layout_slice_at(&z->layout, piece->bucket, begin);
     const struct eng_slice *behind = z->layout.slices + z->layout.slice_count;
     zero_result r = ZERO_OK;
-    for (; !r && slice < behind && slice->section == piece->section &&
+    for (; !r && slice < behind && slice->bucket == piece->bucket &&
            slice->granule * BASE_GRANULE < end;
          slice++)
         if (!walk->only || walk->only == slice)
@@ -251,7 +251,7 @@ zero_result eng_tier_walk(zero_ctx *z, bool frozen, enum eng_access access, eng_
 {
     struct eng_tier *tier = z->tier;
     const struct eng_visit resident = {visit_resident, access, visit, user};
-    // Frozen sections have weights only, which are in memory unless they are staged.
+    // Frozen buckets have weights only, which are in memory unless they are staged.
     if (frozen && access == ENG_LOOK && !z->config.params_nvme)
         return eng_walk_resident(z, frozen, &resident, error);
     struct walk walk = {.visit = visit, .user = user, .access = access};
@@ -274,10 +274,10 @@ zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_ac
                            eng_part_fn visit, void *user, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
-    const size_t section = part->slice->section;
+    const size_t bucket = part->slice->bucket;
     if (part->count == 0)
         return ZERO_OK;
-    if (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, section))
+    if (access == ENG_LOOK_AT_WEIGHTS && weights_at_home(z, bucket))
         return visit_resident(z, part, access, visit, user, error);
     struct walk walk = {.visit = visit,
                         .user = user,
@@ -287,8 +287,8 @@ zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_ac
                         .end = part->first + part->count};
     const size_t begin = part->slice->granule + part->first / BASE_GRANULE;
     const size_t last = part->slice->granule + (walk.end - 1) / BASE_GRANULE;
-    size_t first_tile = eng_tiles_piece(&tier->tiles, section, begin)->tile;
-    size_t last_tile = eng_tiles_piece(&tier->tiles, section, last)->tile;
+    size_t first_tile = eng_tiles_piece(&tier->tiles, bucket, begin)->tile;
+    size_t last_tile = eng_tiles_piece(&tier->tiles, bucket, last)->tile;
     if (makes_params(z, access)) {
         const struct eng_piece_run group = eng_tiles_group(&tier->tiles, last_tile);
         first_tile = eng_tiles_group(&tier->tiles, first_tile).first;

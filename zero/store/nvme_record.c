@@ -294,7 +294,7 @@ out:
 static zero_result restore(zero_ctx *z, void *user, const struct eng_part *part,
                            struct base_error *error)
 {
-    const size_t s = part->slice->section;
+    const size_t s = part->slice->bucket;
     const size_t at = part->slice->granule * BASE_GRANULE + part->first;
     (void)user;
     (void)error;

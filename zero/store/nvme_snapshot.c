@@ -64,8 +64,8 @@ static void place_source(const struct eng_tier *tier, struct eng_snapshot *recor
     for (uint64_t at = first, next; at < end; at = next) {
         const size_t element = origin + (size_t)at;
         const struct eng_piece *piece =
-            eng_tiles_piece(&tier->tiles, slice->section, element / BASE_GRANULE);
-        next = at + eng_tiles_left(&tier->tiles, slice->section, element);
+            eng_tiles_piece(&tier->tiles, slice->bucket, element / BASE_GRANULE);
+        next = at + eng_tiles_left(&tier->tiles, slice->bucket, element);
         const uint64_t count = (next < end ? next : end) - first;
         recorded->blocks[piece->tile] =
             first_block + (size_t)ckpt_block_count(first, count) * (size_t)source->fields;
@@ -304,8 +304,8 @@ static size_t next_tile(const zero_ctx *z, const struct eng_slice **slice, uint6
         if (*first >= begin + own.count)
             continue;
         const size_t element = (*slice)->granule * BASE_GRANULE + (size_t)*first;
-        *first += eng_tiles_left(&z->tier->tiles, (*slice)->section, element);
-        return eng_tiles_piece(&z->tier->tiles, (*slice)->section, element / BASE_GRANULE)->tile;
+        *first += eng_tiles_left(&z->tier->tiles, (*slice)->bucket, element);
+        return eng_tiles_piece(&z->tier->tiles, (*slice)->bucket, element / BASE_GRANULE)->tile;
     }
     return SIZE_MAX;
 }
@@ -373,7 +373,7 @@ static zero_result read_elements(const zero_ctx *z, struct eng_snapshot *recorde
     assert(all > 0 && all <= CKPT_BLOCK_ELEMENTS);
     (void)source;
     for (size_t at = start, end = start + all; !r && at < end; at += count) {
-        const struct eng_piece *piece = eng_tiles_piece(tiles, slice->section, at / BASE_GRANULE);
+        const struct eng_piece *piece = eng_tiles_piece(tiles, slice->bucket, at / BASE_GRANULE);
         const size_t left = (piece->first + piece->granules) * BASE_GRANULE - at;
         const size_t size = field == 0 ? piece->weight_size : piece->moment_size;
         const unsigned char *memory;

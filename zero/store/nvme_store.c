@@ -9,19 +9,19 @@ static bool stages(const zero_ctx *z)
     return z->config.params_nvme;
 }
 
-static void *home(const zero_ctx *z, size_t section, size_t granule)
+static void *home(const zero_ctx *z, size_t bucket, size_t granule)
 {
-    return eng_bounce_find(z, eng_memory_home(z, section, granule));
+    return eng_bounce_find(z, eng_memory_home(z, bucket, granule));
 }
 
 /** Weights that are in memory anyway are used there: an f32 working copy, which is its own master,
  * and a 16-bit one without masters, unless they are staged. */
-static void *field_of(const zero_ctx *z, int field, size_t section, size_t element)
+static void *field_of(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
-    const struct eng_section_place *place = &z->placement.sections[section];
-    if (field > 0 || place->staged || eng_apart(&z->layout.sections[section], place))
-        return eng_tier_field(z, field, section, element);
-    return eng_bounce_find(z, eng_memory_field(z, field, section, element));
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
+    if (field > 0 || place->staged || eng_apart(&z->layout.buckets[bucket], place))
+        return eng_tier_field(z, field, bucket, element);
+    return eng_bounce_find(z, eng_memory_field(z, field, bucket, element));
 }
 
 static struct eng_tiles *tiles(const zero_ctx *z)
@@ -29,15 +29,15 @@ static struct eng_tiles *tiles(const zero_ctx *z)
     return &z->tier->tiles;
 }
 
-static float *own_sums(const zero_ctx *z, size_t section, size_t element)
+static float *own_sums(const zero_ctx *z, size_t bucket, size_t element)
 {
-    return z->config.grads_nvme ? eng_tier_sums(z, section, element)
-                                : eng_memory_own_sums(z, section, element);
+    return z->config.grads_nvme ? eng_tier_sums(z, bucket, element)
+                                : eng_memory_own_sums(z, bucket, element);
 }
 
-static float *own_blocks(const zero_ctx *z, size_t section)
+static float *own_blocks(const zero_ctx *z, size_t bucket)
 {
-    return z->config.grads_nvme ? eng_tier_blocks(z, section) : eng_memory_own_blocks(z, section);
+    return z->config.grads_nvme ? eng_tier_blocks(z, bucket) : eng_memory_own_blocks(z, bucket);
 }
 
 static const struct eng_file_ops files = {
@@ -96,7 +96,7 @@ const struct eng_store eng_store_nvme = {
     .tiles = tiles,
     .keep = eng_tier_keep,
     .update_begin = eng_tier_update_begin,
-    .update_section = eng_tier_update_section,
+    .update_bucket = eng_tier_update_bucket,
     .update_end = eng_tier_update_end,
     .files = &files,
     .staging = &staging,

@@ -22,7 +22,7 @@ struct kind {
 static size_t piece_bytes(const void *user, const struct eng_piece *piece)
 {
     const struct kind *kind = user;
-    if (kind->layout->sections[piece->section].frozen)
+    if (kind->layout->buckets[piece->bucket].frozen)
         return 0;
     return (kind->blocks ? 2 : 1) * piece->granules * BASE_GRANULE * sizeof(float);
 }
@@ -63,7 +63,7 @@ static bool is_added_to(const struct eng_placement *placement, const struct eng_
 {
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         const struct eng_piece *piece = &tiles->pieces[i];
-        const struct eng_section_place *place = &placement->sections[piece->section];
+        const struct eng_bucket_place *place = &placement->buckets[piece->bucket];
         if (place->own_first < piece->first + piece->granules &&
             piece->first < place->own_first + place->own_granules)
             return true;
@@ -164,10 +164,10 @@ static struct eng_sum_slot *slot_of(const zero_ctx *z, zero_unit unit)
     return slot < 0 ? NULL : &sums->slots[slot];
 }
 
-float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
+float *eng_tier_sums(const zero_ctx *z, size_t bucket, size_t element)
 {
-    const struct eng_section_place *place = &z->placement.sections[section];
-    const struct eng_sum_slot *slot = slot_of(z, z->layout.sections[section].unit);
+    const struct eng_bucket_place *place = &z->placement.buckets[bucket];
+    const struct eng_sum_slot *slot = slot_of(z, z->layout.buckets[bucket].unit);
     if (!slot)
         return NULL;
     assert(element >= place->state_first * BASE_GRANULE);
@@ -175,13 +175,13 @@ float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element)
            (element - place->state_first * BASE_GRANULE);
 }
 
-float *eng_tier_blocks(const zero_ctx *z, size_t section)
+float *eng_tier_blocks(const zero_ctx *z, size_t bucket)
 {
-    const zero_unit unit = z->layout.sections[section].unit;
-    const size_t own = z->placement.sections[section].own_first * BASE_GRANULE;
+    const zero_unit unit = z->layout.buckets[bucket].unit;
+    const size_t own = z->placement.buckets[bucket].own_first * BASE_GRANULE;
     if (!slot_of(z, unit) || !z->micro.planned_blocks)
         return NULL;
-    return eng_tier_sums(z, section, own) + z->placement.units[unit].sum_bytes / sizeof(float);
+    return eng_tier_sums(z, bucket, own) + z->placement.units[unit].sum_bytes / sizeof(float);
 }
 
 /** Copies between a slot and a strip, on the tile I/O's thread; no other thread uses it then. */
@@ -193,7 +193,7 @@ static void copy(const struct eng_sum_slot *slot, size_t number, unsigned char *
     const struct eng_strip *strip = &strips->list[number];
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
-        const struct eng_section_place *place = &z->placement.sections[piece->section];
+        const struct eng_bucket_place *place = &z->placement.buckets[piece->bucket];
         const size_t granule = BASE_GRANULE * sizeof(float), bytes = piece->granules * granule;
         assert(piece->first >= place->state_first);
         unsigned char *there = contents + strips->offset_of_piece[i];
@@ -266,7 +266,7 @@ static zero_result wait_reductions(zero_ctx *z, const struct eng_sum_slot *slot)
 {
     assert(slot->unit >= 0);
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++) {
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++) {
         const zero_result r =
             z->io[s].reduce_started ? coll_wait(z->comm, &z->io[s].reduce) : ZERO_OK;
         if (r)
@@ -288,22 +288,22 @@ static bool lacks_others(const zero_ctx *z, const struct eng_sum_slot *slot)
     return are_for_all(z) && slot->whole;
 }
 
-/** Gathers a section's sums, which are whole, from their owners into a slot. */
-static zero_result gather_section(zero_ctx *z, const struct eng_sum_slot *slot, size_t s)
+/** Gathers a bucket's sums, which are whole, from their owners into a slot. */
+static zero_result gather_bucket(zero_ctx *z, const struct eng_sum_slot *slot, size_t s)
 {
     struct eng_sums *sums = &z->tier->sums;
-    const struct eng_section *section = &z->layout.sections[s];
-    unsigned char *memory = slot->memory + z->placement.sections[s].sum_offset;
+    const struct eng_bucket *bucket = &z->layout.buckets[s];
+    unsigned char *memory = slot->memory + z->placement.buckets[s].sum_offset;
     for (int rank = 0; rank < z->config.world; rank++)
         sums->spans[rank] = (struct coll_span){
-            .offset = section->elements[rank].offset * sizeof(float),
-            .count = section->elements[rank].count * sizeof(float),
+            .offset = bucket->elements[rank].offset * sizeof(float),
+            .count = bucket->elements[rank].count * sizeof(float),
         };
     const struct coll_all_gather op = {
         .source = memory + sums->spans[z->config.rank].offset,
         .recv = memory,
         .spans = sums->spans,
-        .label = eng_unit_label(z, section->unit),
+        .label = eng_unit_label(z, bucket->unit),
     };
     zero_result r = coll_all_gather_start(z->comm, &op, &sums->request);
     if (!r)
@@ -318,9 +318,9 @@ static zero_result end_sums(zero_ctx *z, struct eng_sum_slot *slot)
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
     assert(slot->state == ENG_SUMS_ADDED);
     zero_result r = wait_reductions(z, slot);
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
         if (!r && lacks_others(z, slot) && z->io[s].trains)
-            r = gather_section(z, slot, s);
+            r = gather_bucket(z, slot, s);
     if (!r)
         start_moves(&z->tier->sums, slot, OFF_WRITE);
     return r;
@@ -420,7 +420,7 @@ zero_result eng_tier_sums_begin(zero_ctx *z, zero_unit unit)
 static bool is_complete(const zero_ctx *z, const struct eng_sum_slot *slot)
 {
     const struct eng_unit_layout *u = &z->layout.units[slot->unit];
-    for (size_t s = u->first_section; s < u->first_section + u->section_count; s++)
+    for (size_t s = u->first_bucket; s < u->first_bucket + u->bucket_count; s++)
         if (z->io[s].reduce_started && !coll_drained(z->comm, &z->io[s].reduce))
             return false;
     return true;

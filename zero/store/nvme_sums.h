@@ -40,7 +40,7 @@ struct eng_sums {
     int slot_count;
     int *slot_of_unit; /**< -1: none */
     uint64_t uses;
-    struct coll_request request; /**< stage 0: of all owners' sums of a section, */
+    struct coll_request request; /**< stage 0: of all owners' sums of a bucket, */
     struct coll_span *spans;     /**< where these lie */
     struct off_tile_op *moves;
 };

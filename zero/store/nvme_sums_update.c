@@ -8,7 +8,7 @@
 static bool trains(const zero_ctx *z, const struct eng_strip *strip)
 {
     for (size_t i = strip->first_piece; i < strip->first_piece + strip->pieces; i++)
-        if (z->io[z->tier->tiles.pieces[i].section].trains)
+        if (z->io[z->tier->tiles.pieces[i].bucket].trains)
             return true;
     return false;
 }
@@ -31,7 +31,7 @@ zero_result eng_sums_update_piece(zero_ctx *z, size_t number, struct base_error 
     const float *gradient = (const float *)(const void *)bytes;
     for (size_t i = piece->first_segment; i < piece->first_segment + piece->segments; i++) {
         struct eng_segment *segment = &z->update.segments[i];
-        assert(segment->section == piece->section);
+        assert(segment->bucket == piece->bucket);
         segment->gradient = gradient + (segment->first - piece->first * BASE_GRANULE);
     }
     return ZERO_OK;

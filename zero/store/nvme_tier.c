@@ -87,7 +87,7 @@ static void lay_tables(const zero_ctx *z, size_t tiles, struct eng_tier *tier)
     tier->memory = base_tables_add(tables, tiles + 1, sizeof *tier->memory);
     tier->order = base_tables_add(tables, tiles + 1, sizeof *tier->order);
     tier->due = base_tables_add(tables, tiles + 1, sizeof *tier->due);
-    tier->left = base_tables_add(tables, z->layout.section_count, sizeof *tier->left);
+    tier->left = base_tables_add(tables, z->layout.bucket_count, sizeof *tier->left);
     tier->payload = base_tables_add(tables, tier->payload_room, 1);
 }
 

@@ -90,7 +90,7 @@ struct eng_tier {
     size_t put;             /**< and given back: on a device later */
     uint64_t began_ns;      /**< when zero_step() began to update, or to go on */
     struct eng_due *due;    /**< of a fused step: when each has its sums */
-    size_t *left;           /**< pieces of each section that an update has before it */
+    size_t *left;           /**< pieces of each bucket that an update has before it */
     uint64_t generation;    /**< of the newest record: the same on all ranks */
     unsigned char *payload; /**< a record's content, of payload_room bytes */
     size_t payload_room;
@@ -105,13 +105,13 @@ struct eng_tier {
 };
 
 /** Where field `field` (0: weights, 1 + k: moment k) of an element is, whose tile is in memory. */
-void *eng_tier_field(const zero_ctx *z, int field, size_t section, size_t element);
+void *eng_tier_field(const zero_ctx *z, int field, size_t bucket, size_t element);
 /** Copies weights that are not only in the tile to it. */
-void eng_tier_keep(const zero_ctx *z, size_t section, size_t element, size_t count);
-/** This rank's sums from element `element` of a section on, and its unfinished blocks of it, where
+void eng_tier_keep(const zero_ctx *z, size_t bucket, size_t element, size_t count);
+/** This rank's sums from element `element` of a bucket on, and its unfinished blocks of it, where
  * sums are in a file; NULL: they are not in memory, or there are none. */
-float *eng_tier_sums(const zero_ctx *z, size_t section, size_t element);
-float *eng_tier_blocks(const zero_ctx *z, size_t section);
+float *eng_tier_sums(const zero_ctx *z, size_t bucket, size_t element);
+float *eng_tier_blocks(const zero_ctx *z, size_t bucket);
 
 /** Tells all ranks which engine moves whose files. Collective. ZERO_E_NOMEM. */
 zero_result eng_tier_share_io(zero_ctx *z);
@@ -148,11 +148,11 @@ zero_result eng_tier_pass_end(zero_ctx *z, zero_result r, struct base_error *err
 /** Gives a tile back; how long that waited for a save, in ns. */
 uint64_t eng_tier_put(zero_ctx *z, const struct off_tile *tile, bool changed);
 
-/** A walk to look through all tiles, those of frozen sections, too. */
+/** A walk to look through all tiles, those of frozen buckets, too. */
 zero_result eng_tier_reread(zero_ctx *z, eng_part_fn visit, void *user, struct base_error *error);
 
 /** Makes what is in memory anyway what the tile has of it; state must cover the elements. */
-void eng_tier_take_back(const zero_ctx *z, size_t section, size_t element, size_t count);
+void eng_tier_take_back(const zero_ctx *z, size_t bucket, size_t element, size_t count);
 
 /* Entries of eng_store_nvme (zero/core/store_table.h), by file; until the tier is open they do
  * nothing.
@@ -187,7 +187,7 @@ zero_result eng_tier_sums_finish(zero_ctx *z);
 /* ---- nvme_update.c */
 void eng_tier_fuse(zero_ctx *z);
 zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass);
-zero_result eng_tier_update_section(zero_ctx *z, size_t section);
+zero_result eng_tier_update_bucket(zero_ctx *z, size_t bucket);
 zero_result eng_tier_update_end(zero_ctx *z, zero_result r);
 zero_result eng_tier_update_fused(zero_ctx *z);
 /* ---- nvme_record.c */

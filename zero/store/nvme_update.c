@@ -26,7 +26,7 @@ static bool trains(const zero_ctx *z, size_t tile)
 {
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++)
-        if (z->io[z->tier->tiles.pieces[i].section].trains)
+        if (z->io[z->tier->tiles.pieces[i].bucket].trains)
             return true;
     return false;
 }
@@ -55,15 +55,15 @@ static void choose_tiles(zero_ctx *z, bool up)
         done += group.count;
     }
     assert(tier->chosen <= training);
-    for (size_t s = 0; s < z->layout.section_count; s++)
-        tier->left[s] = tier->tiles.of_section[s].count;
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        tier->left[s] = tier->tiles.of_bucket[s].count;
 }
 
-/** Whether a tile waits for the hand-over of a section's unit: for its sums, or because its working
+/** Whether a tile waits for the hand-over of a bucket's unit: for its sums, or because its working
  * copy, which is made anew with the tile, is read from a file until then. */
-static bool waits_for(const zero_ctx *z, size_t section)
+static bool waits_for(const zero_ctx *z, size_t bucket)
 {
-    return z->io[section].trains || z->placement.sections[section].staged;
+    return z->io[bucket].trains || z->placement.buckets[bucket].staged;
 }
 
 /** Due later than what any unit hands over; and from then on in the order in which a save reads. */
@@ -76,8 +76,8 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     uint64_t due = 0;
     for (size_t i = run.first; i < run.first + run.count; i++) {
-        const size_t s = z->tier->tiles.pieces[i].section;
-        const struct eng_unit *unit = &z->units[z->layout.sections[s].unit];
+        const size_t s = z->tier->tiles.pieces[i].bucket;
+        const struct eng_unit *unit = &z->units[z->layout.buckets[s].unit];
         if (!waits_for(z, s))
             continue;
         if (!unit->trains || (z->io[s].trains && !eng_fused_early(z, s)))
@@ -140,13 +140,13 @@ static void begin(zero_ctx *z)
 static zero_result update_piece(zero_ctx *z, size_t number, struct base_error *error)
 {
     const struct eng_piece *piece = &z->tier->tiles.pieces[number];
-    assert(z->tier->left[piece->section] > 0);
-    z->tier->left[piece->section]--;
-    if (!z->io[piece->section].trains)
+    assert(z->tier->left[piece->bucket] > 0);
+    z->tier->left[piece->bucket]--;
+    if (!z->io[piece->bucket].trains)
         return ZERO_OK;
     const zero_result r = z->config.grads_nvme ? eng_sums_update_piece(z, number, error) : ZERO_OK;
     if (!r)
-        eng_update_range(z, piece->section, piece->first_segment, piece->segments);
+        eng_update_range(z, piece->bucket, piece->first_segment, piece->segments);
     return r;
 }
 
@@ -196,7 +196,7 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
     tier->updated++;
     const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
     for (size_t i = run.first; i < run.first + run.count; i++) {
-        size_t *left = &tier->left[tier->tiles.pieces[i].section];
+        size_t *left = &tier->left[tier->tiles.pieces[i].bucket];
         assert(*left > 0);
         --*left;
     }
@@ -282,7 +282,7 @@ zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass)
         choose_tiles(z, goes_up(z, z->updates));
         begin(z);
     }
-    // What a save had still to read of a fused step comes last, upwards, and so some sections that
+    // What a save had still to read of a fused step comes last, upwards, and so some buckets that
     // are complete are published behind the last tile. Ranks would have to agree on an order by
     // what is complete, and their saves are at different tiles. The next step's gathers wait no
     // longer than without a save, which reads ahead of the update.
@@ -290,10 +290,10 @@ zero_result eng_tier_update_begin(zero_ctx *z, struct eng_update_pass *pass)
     return ZERO_OK;
 }
 
-zero_result eng_tier_update_section(zero_ctx *z, size_t section)
+zero_result eng_tier_update_bucket(zero_ctx *z, size_t bucket)
 {
     struct base_error error = {0};
-    while (z->io[section].trains && z->tier->left[section] > 0)
+    while (z->io[bucket].trains && z->tier->left[bucket] > 0)
         if (update_next_tile(z, &error))
             return fail_pass(z, &error);
     return ZERO_OK;
@@ -342,9 +342,9 @@ static bool is_complete(const zero_ctx *z, size_t tile)
 {
     const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
-        const size_t s = z->tier->tiles.pieces[i].section;
-        const struct eng_section_io *io = &z->io[s];
-        const zero_unit unit = z->layout.sections[s].unit;
+        const size_t s = z->tier->tiles.pieces[i].bucket;
+        const struct eng_bucket_io *io = &z->io[s];
+        const zero_unit unit = z->layout.buckets[s].unit;
         if (waits_for(z, s) && (!eng_fused_closed(z, unit) || eng_device_waits(z, unit)))
             return false;
         if (io->trains &&

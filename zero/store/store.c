@@ -32,14 +32,14 @@ static void no_disk(const zero_ctx *z, struct eng_plan_disk *disk)
     disk->known = false;
 }
 
-static void *home_device(const zero_ctx *z, size_t section, size_t granule)
+static void *home_device(const zero_ctx *z, size_t bucket, size_t granule)
 {
-    return eng_bounce_find(z, eng_memory_home(z, section, granule));
+    return eng_bounce_find(z, eng_memory_home(z, bucket, granule));
 }
 
-static void *field_device(const zero_ctx *z, int field, size_t section, size_t element)
+static void *field_device(const zero_ctx *z, int field, size_t bucket, size_t element)
 {
-    return eng_bounce_find(z, eng_memory_field(z, field, section, element));
+    return eng_bounce_find(z, eng_memory_field(z, field, bucket, element));
 }
 
 /** Visits state that is in memory of the host. */
@@ -92,9 +92,9 @@ static struct eng_tiles *no_tiles(const zero_ctx *z)
     return NULL;
 }
 
-static void keep_nothing(const zero_ctx *z, size_t section, size_t element, size_t count)
+static void keep_nothing(const zero_ctx *z, size_t bucket, size_t element, size_t count)
 {
-    (void)z, (void)section, (void)element, (void)count;
+    (void)z, (void)bucket, (void)element, (void)count;
 }
 
 static zero_result no_probe(const zero_ctx *z, struct eng_plan_disk *disk, struct base_error *error)
@@ -205,7 +205,7 @@ static const struct eng_store host = {
     .tiles = no_tiles,
     .keep = keep_nothing,
     .update_begin = begin_update,
-    .update_section = eng_host_update_section,
+    .update_bucket = eng_host_update_bucket,
     .update_end = end_update,
     .files = &no_files,
     .staging = &no_staging,
@@ -230,7 +230,7 @@ static const struct eng_store device = {
     .tiles = no_tiles,
     .keep = keep_nothing,
     .update_begin = device_update_begin,
-    .update_section = device_update_section,
+    .update_bucket = device_update_bucket,
     .update_end = device_update_end,
     .files = &no_files,
     .staging = &no_staging,

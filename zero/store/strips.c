@@ -21,15 +21,14 @@ static void count_strip(struct eng_piece_run *run, size_t strip)
 static void begin_strip(struct cutter *cutter, const struct eng_tiles *tiles, size_t first_piece)
 {
     struct eng_strips *strips = cutter->strips;
-    const struct eng_section *section =
-        &cutter->layout->sections[tiles->pieces[first_piece].section];
+    const struct eng_bucket *bucket = &cutter->layout->buckets[tiles->pieces[first_piece].bucket];
     const size_t strip = cutter->count++;
     cutter->ended = false;
     if (!strips->list)
         return;
-    strips->list[strip] = (struct eng_strip){.unit = section->unit, .first_piece = first_piece};
-    count_strip(section->frozen ? &strips->frozen_of_unit[section->unit]
-                                : &strips->of_unit[section->unit],
+    strips->list[strip] = (struct eng_strip){.unit = bucket->unit, .first_piece = first_piece};
+    count_strip(bucket->frozen ? &strips->frozen_of_unit[bucket->unit]
+                               : &strips->of_unit[bucket->unit],
                 strip);
 }
 
@@ -62,7 +61,7 @@ static bool go_together(const struct eng_layout *layout, const struct eng_tiles 
     const struct eng_piece *before = piece - 1;
     return eng_tiles_group(tiles, before->tile).first ==
                eng_tiles_group(tiles, piece->tile).first &&
-           layout->sections[before->section].unit == layout->sections[piece->section].unit;
+           layout->buckets[before->bucket].unit == layout->buckets[piece->bucket].unit;
 }
 
 static void cut(struct eng_strips *strips, const struct eng_layout *layout,
