@@ -101,7 +101,7 @@ INLINE void update_run(const struct base_device_run *run, const struct base_rule
     }
 }
 
-/** Whether all of a run's sums are finite, if anybody wants to know. */
+/** Whether all of a run's sums are finite; true if the update takes any (finite_only is 0). */
 INLINE bool are_finite(const struct base_device_update *u, const struct base_device_run *run)
 {
     for (unsigned g = 0; u->finite_only && g * BASE_GRANULE < run->count; g++)

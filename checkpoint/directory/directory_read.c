@@ -364,8 +364,8 @@ zero_result ckpt_reader_enter(const struct ckpt_store *store, const char *path,
     store->unlock(&gate);
     if (result == ZERO_AGAIN)
         return zero_fail(error, ZERO_E_TIMEOUT,
-                         "'%s' has been locked for %d s by who removes checkpoints", readers.text,
-                         LONGEST_WAIT_S);
+                         "'%s' has been locked for %d s by a process that removes checkpoints",
+                         readers.text, LONGEST_WAIT_S);
     return result < 0 ? zero_fail(error, result, "%s", trouble.message) : ZERO_OK;
 }
 

@@ -120,7 +120,7 @@ static const char *find_nonsense(const struct ckpt_manifest *manifest,
     if (tensor->group >= manifest->group_count)
         return "there is no such group";
     if (tensor->fields < 1 || tensor->fields > (tensor->trains ? CKPT_MAX_FIELDS : 1))
-        return "so many fields it can't have";
+        return "it can't have so many fields";
     for (int f = 0; f < tensor->fields; f++)
         if (tensor->field[f] >= CKPT_OTHER)
             return "a field of no such dtype";

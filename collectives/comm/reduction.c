@@ -81,7 +81,7 @@ static const char *check_all_reduce(const struct coll_all_reduce *op)
     const uintptr_t source = (uintptr_t)op->source, result = (uintptr_t)op->result;
     const size_t bytes = op->count * base_dtype_bytes(op->dtype);
     if (source != result && source < result + bytes && result < source + bytes)
-        return "the result overlaps the source and is not the same";
+        return "the result overlaps the source and begins elsewhere";
     return NULL;
 }
 

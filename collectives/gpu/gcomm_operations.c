@@ -240,7 +240,7 @@ zero_result gcomm_scatter(struct gcomm *gcomm, const struct gcomm_scatter *op, u
     uint64_t bytes = 0;
     signature.contributors = op->contributors;
     if (op->contributors < 1 || op->contributors > gcomm->host->world)
-        return refuse(gcomm, &signature, "so many contributors there are not");
+        return refuse(gcomm, &signature, "there are not so many contributors");
     for (size_t i = 0; i < op->count; i++) {
         const char *trouble = scatter_trouble(gcomm, op, &op->buckets[i]);
         if (trouble)

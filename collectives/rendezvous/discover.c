@@ -403,7 +403,7 @@ static void explain_unused(struct base_text *text, const struct survey *survey,
         const struct boot_reading *reading = &survey->families[i];
         if (!reading->present || i == survey->winner)
             continue;
-        const char *why = agree(reading, &survey->families[survey->winner]) ? "says the same"
+        const char *why = agree(reading, &survey->families[survey->winner]) ? "agrees"
                           : may_stand_around(survey, i, environment)        ? "stands around it"
                                                                             : "disagrees";
         base_text_add(text, "not used     %s (%s): %s\n", reading->source,

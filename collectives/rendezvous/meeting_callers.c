@@ -49,7 +49,7 @@ static zero_result check_first(const struct boot_header *header,
     if (result)
         return result;
     if (header->fds > 0) // the kernel has closed them
-        return zero_fail(error, ZERO_E_INVALID, "it sends descriptors that nobody asked for");
+        return zero_fail(error, ZERO_E_INVALID, "it sends descriptors that no rank asked for");
     if (header->type != reception->type || header->length != reception->length)
         return zero_fail(error, ZERO_E_INVALID, "its first message does not introduce it");
     return ZERO_OK;

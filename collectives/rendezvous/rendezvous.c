@@ -68,7 +68,7 @@ static zero_result call_here(struct meeting *meeting, struct base_error *error)
                                                                              : ZERO_E_IO;
     }
     if (!find_peer(*fd, &peer))
-        return zero_fail_errno(error, ZERO_E_IO, errno, "looking who listens");
+        return zero_fail_errno(error, ZERO_E_IO, errno, "finding the process that listens");
     if (peer.uid != geteuid())
         return zero_fail(error, ZERO_E_INVALID,
                          "process %d of user %u listens in place of rank 0 of job %s",

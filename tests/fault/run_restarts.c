@@ -158,7 +158,7 @@ static void a_job_that_is_to_stop_stays_down(void **state)
     run_await_pid("s1");
     kill(run.pid, SIGTERM);
     run_command_finish(&run);
-    expect_words(&run, 3, "not started again: it was to stop");
+    expect_words(&run, 3, "not started again: the job was asked to stop");
     run_command_free(&run);
 
     // Rank 0 fails once rank 1 no longer hears a SIGTERM.
@@ -171,7 +171,7 @@ static void a_job_that_is_to_stop_stays_down(void **state)
     usleep(50000);
     kill(run.pid, SIGINT);
     run_command_finish(&run);
-    expect_words(&run, 4, "not started again: it was to stop");
+    expect_words(&run, 4, "not started again: the job was asked to stop");
     run_command_free(&run);
 }
 

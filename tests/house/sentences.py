@@ -1,8 +1,8 @@
 #!/usr/bin/env -S python3 -B
-"""How long the sentences of public headers are, and comments without a subject.
+"""Words of a sentence in public headers; comments without a subject, texts without an actor.
 
 sentences.py [--list]: --list prints the five longest sentences of each
-header and every comment that counts.
+header, and every comment and string that counts.
 """
 import re
 import statistics
@@ -11,8 +11,9 @@ import sys
 import house
 
 COMMENT = re.compile(r'/\*.*?\*/|(?://[^\n]*\n[ \t]*)*//[^\n]*', re.DOTALL)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
 HEADLESS = re.compile(r'(The same|Of (a|an|the|what))\b')
-NOBODY = re.compile(r'\b(nobody|somebody|whoever)\b', re.IGNORECASE)
+NOBODY = re.compile(r'\b(nobody|somebody|anybody|whoever)\b', re.IGNORECASE)
 
 
 def comments(file):
@@ -22,6 +23,13 @@ def comments(file):
         lines = (re.sub(r'^\s*(/\*+<?|\*(?!/)|//+)|\*/$', '', line).strip()
                  for line in match.group().split('\n'))
         yield text.count('\n', 0, match.start()) + 1, '\n'.join(lines).strip()
+
+
+def strings(file):
+    """(line, text) of each string."""
+    text = house.without_comments(house.read(file))
+    for match in STRING.finditer(text):
+        yield text.count('\n', 0, match.start()) + 1, match.group()
 
 
 def sentences(file):
@@ -55,6 +63,7 @@ def main():
             where = f'{file}:{line}: {text.splitlines()[0] if text else ""}'
             headless += [where] if HEADLESS.match(text) else []
             nobody += [where] if NOBODY.search(text) else []
+        nobody += [f'{file}:{line}: {text}' for line, text in strings(file) if NOBODY.search(text)]
     if options.list:
         print(*headless, *nobody, sep='\n')
     return house.check(options, values | {'headless': len(headless), 'nobody': len(nobody)})

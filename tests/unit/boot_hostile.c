@@ -103,7 +103,7 @@ static int make_intruders(const struct boot_ranks *ranks, struct intruder intrud
     intruders[n] = right_hello(ranks, "a wrong length", "does not introduce it");
     intruders[n++].header.length = 7;
     intruders[n] =
-        right_hello(ranks, "descriptors that don't come", "descriptors that nobody asked for");
+        right_hello(ranks, "descriptors that don't come", "descriptors that no rank asked for");
     intruders[n++].header.fds = 3;
     intruders[n] = right_hello(ranks, "half a header", "did not introduce itself within 2 s");
     intruders[n++].bytes = 20;
@@ -199,11 +199,11 @@ static void oversize_and_descriptors_are_refused(void **state)
                                     base_clock_ns() + UINT64_C(10000000000), NULL),
                      ZERO_OK);
     boot_ranks_await_refusals(&ranks, 3);
-    assert_non_null(strstr(ranks.verdicts[0].refused[2], "descriptors that nobody asked for"));
+    assert_non_null(strstr(ranks.verdicts[0].refused[2], "descriptors that no rank asked for"));
     close(fd);
     send_many_descriptors(&ranks, &hello);
     boot_ranks_await_refusals(&ranks, 4);
-    assert_non_null(strstr(ranks.verdicts[0].refused[3], "descriptors that nobody asked for"));
+    assert_non_null(strstr(ranks.verdicts[0].refused[3], "descriptors that no rank asked for"));
     complete(&ranks);
     boot_ranks_end(&ranks, -1);
 }

@@ -217,7 +217,7 @@ static void test_prune(void **state)
     struct ckpt_file *reader;
     assert_int_equal(ckpt_reader_enter(&ckpt_store_posix, tool_directory(), &reader, &tool_failure),
                      ZERO_OK);
-    tool_expect(75, "prune --keep 2 $D", "being read");
+    tool_expect(75, "prune --keep 2 $D", "a process reads");
     ckpt_reader_leave(&ckpt_store_posix, &reader);
 
     root = tool_run_json(0, "prune --keep 2 --keep-every 20 --json $D", "zero-ckpt-prune");

@@ -65,4 +65,4 @@ const char tool_help[] =
     "   66   there is no such directory, checkpoint or file\n"
     "   71   no memory\n"
     "   74   reading or writing failed, standard output too\n"
-    "   75   a job saves here or somebody reads: nothing was done, and later it may be\n";
+    "   75   a job saves here or another process reads: nothing was done; try again later\n";

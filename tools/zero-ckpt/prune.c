@@ -90,7 +90,7 @@ static zero_result remove_others(const char *path, const struct ckpt_retention *
         result = ckpt_prune(directory, retention, NULL, &removed, error);
     ckpt_directory_close(directory);
     return result == ZERO_AGAIN
-               ? zero_fail(error, ZERO_AGAIN, "'%.200s' is being read: nothing is removed", path)
+               ? zero_fail(error, ZERO_AGAIN, "a process reads '%.200s': nothing is removed", path)
                : result;
 }
 

@@ -83,9 +83,9 @@ static bool rule_out(struct run_job *job)
 {
     const siginfo_t *end = &job->ranks[job->failed_rank].end;
     if (job->stop.timed_out || job->stop.signals || control_heard(job->watch.segment))
-        run_say(job, "not started again: it was to stop");
+        run_say(job, "not started again: the job was asked to stop");
     else if (job->output.unread)
-        run_say(job, "not started again: nobody reads its output");
+        run_say(job, "not started again: the reader of its output is gone");
     else if (is_final(end))
         run_say(job, "not started again: exit code %d says that it would end in the same way",
                 end->si_status);

@@ -112,7 +112,7 @@ const struct eng_key eng_keys[ENG_CONFIG_KEYS] = {
     {"device_register", ENG_KEY_CHOICE, FIELD(device_register), .max = 2, .choices = registers,
      .doc = "whether NCCL registers what GPUs move"},
     {"offload_update", ENG_KEY_CHOICE, FIELD(offload_update), .max = 2, .choices = updaters,
-     .doc = "who updates state that is offloaded from a GPU"},
+     .doc = "which processor updates state that is offloaded from a GPU"},
     {"log_level", ENG_KEY_ENUM, .user_offset = offsetof(zero_config, log_level),
      .config_offset = offsetof(struct eng_config, log.level), .max = ZERO_LOG_TRACE,
      .fallback = ZERO_LOG_WARN, .off = true, .choices = levels, .doc = "what is logged"},

@@ -75,8 +75,7 @@ static zero_result commit(void *user, struct base_error *error)
     if (ckpt_prune(save->directory, &save->retention, &save->manifest.run, &removed,
                    &save->pruning) == ZERO_AGAIN)
         zero_fail(&save->pruning, ZERO_AGAIN,
-                  "%s is being read, and was for a second: older checkpoints stay until the next "
-                  "save",
+                  "a process has read %s for a second: older checkpoints stay until the next save",
                   save->path);
     return ZERO_OK;
 }

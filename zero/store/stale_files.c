@@ -61,9 +61,9 @@ void eng_tier_tell_others(const zero_ctx *z)
     if (others.files > 0)
         base_logf(&z->config.log, ZERO_LOG_WARN, "io",
                   "%s has %" PRIu64
-                  " file%s, %s, that this job takes nothing from: of another job, "
-                  "or of this one with another model, seed, V or number of ranks: %s, for one; "
-                  "nobody has them open",
+                  " file%s, %s, of another job, or of this one with another model, seed, V or "
+                  "number of ranks, such as %s: this job takes nothing from them, and no process "
+                  "has them open",
                   directory, others.files, others.files > 1 ? "s" : "",
                   eng_human(others.bytes, bytes), others.name);
 }
