@@ -15,10 +15,11 @@ static uint64_t plain64(const void *data, size_t size, uint64_t seed)
     return XXH3_64bits_withSeed(data, size, seed);
 }
 
-static struct base_hash128 plain128(const void *data, size_t size, uint64_t seed)
+static void plain128(const void *data, size_t size, uint64_t seed, uint64_t low_high[2])
 {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(data, size, seed);
-    return (struct base_hash128){.low = hash.low64, .high = hash.high64};
+    low_high[0] = hash.low64;
+    low_high[1] = hash.high64;
 }
 
 static const struct base_hash_long plain = {"plain", plain64, plain128};
@@ -58,7 +59,9 @@ uint64_t base_hash64(const void *data, size_t size, uint64_t seed)
 
 struct base_hash128 base_hash128(const void *data, size_t size, uint64_t seed)
 {
-    return size < LONG ? plain128(data, size, seed) : best()->hash128(data, size, seed);
+    uint64_t low_high[2];
+    (size < LONG ? plain128 : best()->hash128)(data, size, seed, low_high);
+    return (struct base_hash128){.low = low_high[0], .high = low_high[1]};
 }
 
 struct base_hash128 base_hash128_add(struct base_hash128 a, struct base_hash128 b)

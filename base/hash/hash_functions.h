@@ -18,9 +18,10 @@ static uint64_t hash64(const void *data, size_t size, uint64_t seed)
     return hash;
 }
 
-static struct base_hash128 hash128(const void *data, size_t size, uint64_t seed)
+static void hash128(const void *data, size_t size, uint64_t seed, uint64_t low_high[2])
 {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(data, size, seed);
     _mm256_zeroupper();
-    return (struct base_hash128){.low = hash.low64, .high = hash.high64};
+    low_high[0] = hash.low64;
+    low_high[1] = hash.high64;
 }

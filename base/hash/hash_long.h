@@ -5,12 +5,13 @@
 #ifndef BASE_HASH_HASH_LONG_H
 #define BASE_HASH_HASH_LONG_H
 
-#include "base/hash.h"
+#include <stddef.h>
+#include <stdint.h>
 
 struct base_hash_long {
     const char *name; /**< "plain", "avx2", "avx512" */
     uint64_t (*hash64)(const void *data, size_t size, uint64_t seed);
-    struct base_hash128 (*hash128)(const void *data, size_t size, uint64_t seed);
+    void (*hash128)(const void *data, size_t size, uint64_t seed, uint64_t low_high[2]);
 };
 
 /** The i-th table this machine can run, the slowest first; NULL past the end. */
