@@ -49,14 +49,6 @@ static size_t transport_bytes(const zero_ctx *z, const struct eng_placement *pla
     return gcomm_memory(z->config.device_transport, z->config.world, &most);
 }
 
-static size_t table_bytes(const zero_ctx *z, const struct eng_placement *placement)
-{
-    const size_t slots = (size_t)placement->gather.slot_count + (size_t)placement->grads.slot_count;
-    return sizeof(struct eng_device) + DEVICE_VALUES_BYTES +
-           z->layout.bucket_count * sizeof(size_t) +
-           (2 * z->layout.unit_count + slots) * sizeof(void *);
-}
-
 /** Rows of the host that are on a GPU where state is there. */
 static const struct {
     enum eng_purpose host;
@@ -85,7 +77,7 @@ zero_result eng_exec_needs(const zero_ctx *z, const struct eng_placement *placem
 {
     if (!z->config.on_device)
         return ZERO_OK;
-    need->rows[ENG_FOR_TABLES] += table_bytes(z, placement);
+    need->rows[ENG_FOR_TABLES] += device_tables_bytes(z, placement);
     need->rows[ENG_FOR_TRANSPORT] += transport_bytes(z, placement);
     if (!z->config.resident) {
         for (size_t s = 0; s < z->layout.bucket_count; s++)

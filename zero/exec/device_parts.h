@@ -141,6 +141,7 @@ struct device_state {
 };
 
 struct eng_device {
+    struct base_tables tables; /**< of buckets and events */
     const struct base_device *ops;
     int number;
     bool entered;       /**< by this thread, for the call under way */
@@ -230,6 +231,8 @@ zero_result device_take_stream(zero_ctx *z, zero_stream stream);
 zero_result device_released(zero_ctx *z, zero_unit unit);
 zero_result device_metric_fetch(zero_ctx *z, int metric, const float *value);
 zero_result device_metric_values(zero_ctx *z);
+/** Bytes of the host for what device_exec_make() makes, beside state on the device. */
+size_t device_tables_bytes(const zero_ctx *z, const struct eng_placement *placement);
 /** Begins to copy the value of a metric. */
 zero_result device_value(zero_ctx *z, float *to, const float *from);
 /** Bytes of a bucket's working copy. */

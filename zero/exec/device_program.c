@@ -66,7 +66,6 @@ static void destroy_events(const struct eng_device *d, void **events, size_t cou
 {
     for (size_t i = 0; events && i < count; i++)
         d->ops->event_destroy(events[i]);
-    base_free(events);
 }
 
 void device_close(zero_ctx *z)
@@ -101,32 +100,45 @@ void device_close(zero_ctx *z)
         d->ops->stream_destroy(d->own);
         d->ops->leave();
     }
-    base_free(d->buckets);
+    base_tables_free(&d->tables);
     base_free(d->values);
     base_free(d->state);
     base_free(d);
     z->device = NULL;
 }
 
-static zero_result make_events(const struct eng_device *d, void ***events, size_t count,
+static void lay_tables(const zero_ctx *z, const struct eng_placement *p, struct eng_device *d)
+{
+    d->buckets = base_tables_add(&d->tables, z->layout.bucket_count, sizeof *d->buckets);
+    d->read = base_tables_add(&d->tables, z->layout.unit_count, sizeof *d->read);
+    d->lent = base_tables_add(&d->tables, z->layout.unit_count, sizeof *d->lent);
+    d->copied = base_tables_add(&d->tables, (size_t)p->gather.slot_count, sizeof *d->copied);
+    d->taken = base_tables_add(&d->tables, (size_t)p->grads.slot_count, sizeof *d->taken);
+}
+
+size_t device_tables_bytes(const zero_ctx *z, const struct eng_placement *placement)
+{
+    struct eng_device counted = {.tables.counts = true};
+    lay_tables(z, placement, &counted);
+    return sizeof counted + counted.tables.bytes + DEVICE_VALUES_BYTES;
+}
+
+static zero_result make_events(const struct eng_device *d, void **events, size_t count,
                                struct base_error *error)
 {
-    *events = base_calloc(count, sizeof **events);
-    if (!*events)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for %zu events", count);
     zero_result r = ZERO_OK;
     for (size_t i = 0; !r && i < count; i++)
-        r = d->ops->event_create(&(*events)[i], error);
+        r = d->ops->event_create(&events[i], error);
     return r;
 }
 
 static zero_result make_tables(const zero_ctx *z, struct eng_device *d, struct base_error *error)
 {
     const size_t buckets = z->layout.bucket_count;
-    d->buckets = base_calloc(buckets, sizeof *d->buckets);
+    lay_tables(z, &z->placement, d);
     d->values = base_aligned_alloc(DEVICE_VALUES_BYTES, DEVICE_VALUES_BYTES);
-    if (!d->buckets || !d->values)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's table of %zu buckets",
+    if (d->tables.failed || !d->values)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the device's tables of %zu buckets",
                          buckets);
     for (size_t s = 0; s < buckets; s++) {
         d->buckets[s] = d->params_bytes;
@@ -199,13 +211,13 @@ static zero_result make(zero_ctx *z, struct eng_device *d, struct base_error *er
     if (!r)
         r = d->ops->event_create(&d->handed, error);
     if (!r)
-        r = make_events(d, &d->read, z->layout.unit_count, error);
+        r = make_events(d, d->read, z->layout.unit_count, error);
     if (!r)
-        r = make_events(d, &d->lent, z->layout.unit_count, error);
+        r = make_events(d, d->lent, z->layout.unit_count, error);
     if (!r)
-        r = make_events(d, &d->copied, (size_t)z->placement.gather.slot_count, error);
+        r = make_events(d, d->copied, (size_t)z->placement.gather.slot_count, error);
     if (!r)
-        r = make_events(d, &d->taken, (size_t)z->placement.grads.slot_count, error);
+        r = make_events(d, d->taken, (size_t)z->placement.grads.slot_count, error);
     if (!r)
         r = z->config.resident ? device_state_make(z, error) : make_copies(z, d, error);
     return r ? r : pin(z, d, error);

@@ -45,14 +45,22 @@ static bool is_wide(const zero_ctx *z, size_t bucket)
     return z->placement.buckets[bucket].master && z->config.moment_dtype == ZERO_F32;
 }
 
+static void lay_tables(const zero_ctx *z, size_t segments, struct eng_updating *update,
+                       struct base_tables *tables)
+{
+    update->segments = base_tables_add(tables, segments, sizeof *update->segments);
+    update->bucket_segments = base_tables_add(tables, z->layout.bucket_count + 1, sizeof(size_t));
+}
+
 size_t eng_segments_bytes(const zero_ctx *z, const struct eng_placement *placement,
                           const struct eng_tiles *tiles)
 {
     const struct eng_range_cut cut = cut_of(z, tiles);
-    if (z->config.resident)
-        return 0;
-    return eng_ranges_count(&cut, placement) * sizeof *z->update.segments +
-           (z->layout.bucket_count + 1) * sizeof *z->update.bucket_segments;
+    struct base_tables counted = {.counts = true};
+    struct eng_updating update;
+    if (!z->config.resident)
+        lay_tables(z, eng_ranges_count(&cut, placement), &update, &counted);
+    return counted.bytes;
 }
 
 /** Whether what an update reads and writes drives the first working copies out of the caches again
@@ -140,11 +148,8 @@ zero_result eng_segments_make(zero_ctx *z)
     if (z->config.resident)
         return ZERO_OK;
     const size_t total = eng_ranges_count(&cut, &z->placement);
-    struct base_tables *tables = &z->memory.tables;
-    z->update.segments = base_tables_add(tables, total, sizeof *z->update.segments);
-    z->update.bucket_segments =
-        base_tables_add(tables, z->layout.bucket_count + 1, sizeof *z->update.bucket_segments);
-    if (tables->failed)
+    lay_tables(z, total, &z->update, &z->memory.tables);
+    if (z->memory.tables.failed)
         return eng_fail(z, ZERO_E_NOMEM, "no memory for %zu update segments", total);
     cut_all(z, &cut);
     assert(z->update.bucket_segments[z->layout.bucket_count] == total);

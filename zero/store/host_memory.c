@@ -205,20 +205,43 @@ static void own_slots(zero_ctx *z)
     }
 }
 
+/** Small tables whose size the model decides. */
+struct small_tables {
+    struct eng_unit *units;
+    struct eng_bucket_io *io;
+    struct eng_gather_slot *gathers;
+    struct eng_grad_slot *gradients;
+    zero_hyper *hyper;
+    union eng_scalars *scalars;
+    struct coll_span *everyone, *all_sums;
+};
+
+static struct small_tables lay_tables(const zero_ctx *z, const struct eng_placement *p,
+                                      struct base_tables *tables)
+{
+    const size_t groups = z->model.group_count, world = (size_t)z->config.world;
+    const size_t gathers = (size_t)p->gather.slot_count, gradients = (size_t)p->grads.slot_count;
+    struct small_tables made = {.units = NULL};
+    made.units = base_tables_add(tables, z->layout.unit_count, sizeof *made.units);
+    made.io = base_tables_add(tables, z->layout.bucket_count, sizeof *made.io);
+    made.gathers = base_tables_add(tables, gathers, sizeof *made.gathers);
+    made.gradients = base_tables_add(tables, gradients, sizeof *made.gradients);
+    made.hyper = base_tables_add(tables, groups, sizeof *made.hyper);
+    made.scalars = base_tables_add(tables, groups, sizeof *made.scalars);
+    made.everyone = base_tables_add(tables, world, sizeof *made.everyone);
+    if (eng_config_whole_sums(&z->config, z->config.stage))
+        made.all_sums = base_tables_add(tables, world, sizeof *made.all_sums);
+    return made;
+}
+
 size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placement,
                          const struct eng_tier_needs *needs)
 {
-    return z->layout.tables.bytes + placement->tables.bytes + needs->segments + needs->tables +
-           z->layout.unit_count * sizeof *z->units + z->layout.bucket_count * sizeof *z->io +
-           (size_t)placement->gather.slot_count * sizeof *z->gathers.slots +
-           (size_t)placement->grads.slot_count * sizeof *z->gradients.slots +
-           z->model.group_count * (sizeof *z->stepping.hyper + sizeof *z->update.scalars) +
-           (size_t)z->config.world * sizeof *z->publication.everyone +
-           (eng_config_whole_sums(&z->config, z->config.stage)
-                ? (size_t)z->config.world * sizeof *z->publication.all_sums
-                : 0) +
-           eng_observers_tables(z) + eng_exchange_bytes(z) + eng_metric_bytes(z, ENG_MAX_METRICS) +
-           eng_evaluation_bytes(z);
+    struct base_tables counted = {.counts = true};
+    lay_tables(z, placement, &counted);
+    return counted.bytes + z->layout.tables.bytes + placement->tables.bytes + needs->segments +
+           needs->tables + eng_observers_tables(z) + eng_exchange_bytes(z) +
+           eng_metric_bytes(z, ENG_MAX_METRICS) + eng_evaluation_bytes(z);
 }
 
 /** Where the sums of each rank are among all of them. */
@@ -236,28 +259,22 @@ static void place_all_sums(zero_ctx *z)
     assert(z->config.grads_nvme || before == z->placement.sums_bytes);
 }
 
-/** Small tables whose size the model decides: those of eng_memory_tables(). */
 static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
 {
-    const size_t groups = z->model.group_count, world = (size_t)z->config.world;
-    const size_t gathers = (size_t)z->placement.gather.slot_count;
-    const size_t gradients = (size_t)z->placement.grads.slot_count;
-    const bool whole_sums = eng_config_whole_sums(&z->config, z->config.stage);
-    struct base_tables *tables = &z->memory.tables;
-    z->units = base_tables_add(tables, z->layout.unit_count, sizeof *z->units);
-    z->io = base_tables_add(tables, z->layout.bucket_count, sizeof *z->io);
-    z->gathers.slots = base_tables_add(tables, gathers, sizeof *z->gathers.slots);
-    z->gradients.slots = base_tables_add(tables, gradients, sizeof *z->gradients.slots);
-    z->stepping.hyper = base_tables_add(tables, groups, sizeof *z->stepping.hyper);
-    z->update.scalars = base_tables_add(tables, groups, sizeof *z->update.scalars);
-    z->publication.everyone = base_tables_add(tables, world, sizeof(struct coll_span));
-    if (whole_sums)
-        z->publication.all_sums = base_tables_add(tables, world, sizeof(struct coll_span));
+    const struct small_tables made = lay_tables(z, &z->placement, &z->memory.tables);
+    z->units = made.units;
+    z->io = made.io;
+    z->gathers.slots = made.gathers;
+    z->gradients.slots = made.gradients;
+    z->stepping.hyper = made.hyper;
+    z->update.scalars = made.scalars;
+    z->publication.everyone = made.everyone;
+    z->publication.all_sums = made.all_sums;
     z->micro.values = base_calloc(1, eng_metric_bytes(z, ENG_MAX_METRICS));
-    if (tables->failed || !z->micro.values)
+    if (z->memory.tables.failed || !z->micro.values)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for the tables of %zu units",
                          z->layout.unit_count);
-    for (size_t r = 0; r < world; r++)
+    for (size_t r = 0; r < (size_t)z->config.world; r++)
         z->publication.everyone[r] = (struct coll_span){.offset = r, .count = 1};
     z->gradients.handed = z->layout.unit_count;
     for (size_t u = 0; u < z->layout.unit_count; u++) {
@@ -275,7 +292,7 @@ static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
         z->gradients.shared || z->config.paranoid ? z->config.grad_units : INT_MAX;
     if (!z->gradients.shared)
         own_slots(z);
-    if (whole_sums)
+    if (z->publication.all_sums)
         place_all_sums(z);
     return ZERO_OK;
 }
