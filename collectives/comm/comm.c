@@ -81,7 +81,7 @@ int coll_world(const struct coll_comm *comm)
 
 const char *coll_transport_name(const struct coll_comm *comm)
 {
-    return comm->transport->name;
+    return comm->comm_world->transport;
 }
 
 const char *coll_host(const struct coll_comm *comm, int rank)

@@ -62,7 +62,7 @@ static zero_result arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
                          COLL_ARENAS_MAX);
     if (arena->shared && !comm->transport->arena_populate)
         return zero_fail(error, ZERO_E_UNSUPPORTED, "arena: transport %s can't share memory",
-                         comm->transport->name);
+                         coll_transport_name(comm));
     const zero_result result = check_spans(arena, error);
     return result == ZERO_OK ? comm->transport->arena_alloc(comm, arena, error) : result;
 }

@@ -87,6 +87,7 @@ struct coll_queue {
 struct coll_comm_world {
     struct coll_comm *root;
     struct coll_comm *comms; /**< all of them that this rank is in, the root first */
+    char transport[8];       /**< its name in the configuration */
     uint64_t timeout_ns;
     uint64_t remind_ns; /**< of waiting, before it is spoken of: more after long waits that ended */
     const struct base_log *log;

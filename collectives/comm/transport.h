@@ -38,7 +38,6 @@ enum coll_presence {
 
 struct coll_transport {
     size_t size; /**< sizeof(struct coll_transport) of the code that filled it */
-    const char *name;
 
     /** Bytes of control memory of a rank among `world`. */
     size_t (*memory)(int world);
@@ -120,12 +119,11 @@ struct coll_transport {
     void (*sleep_end)(struct coll_comm *comm);
 };
 
-extern const struct coll_transport coll_transport_self;
 extern const struct coll_transport coll_transport_shm;
 extern const struct coll_transport coll_transport_tcp;
-extern const struct coll_transport coll_transport_threads;
+extern const struct coll_transport coll_transport_threads; /**< "self" and "threads" */
 
-/** The transport called `name`, NULL if there is none. *Local.* */
+/** The transport that a configuration calls `name`, NULL if there is none. *Local.* */
 const struct coll_transport *coll_transport_find(const char *name);
 
 #endif

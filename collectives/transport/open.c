@@ -54,7 +54,9 @@ static struct coll_comm *create_root(const struct coll_config *config,
         .control = config->control,
         .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
-    if (root->rank == 0 || strcmp(transport->name, "threads") != 0)
+    snprintf(comm_world->transport, sizeof comm_world->transport, "%s", config->transport);
+    assert(strcmp(comm_world->transport, config->transport) == 0);
+    if (root->rank == 0 || strcmp(config->transport, "threads") != 0)
         coll_comm_world_count(comm_world);
     return root;
 }
@@ -80,7 +82,7 @@ zero_result coll_open(struct coll_comm **comm, const struct coll_config *config,
         return result;
     }
     base_logf(config->log, ZERO_LOG_DEBUG, "coll", "%s: rank %d of %d by %s", opened->name,
-              opened->rank, opened->world, transport->name);
+              opened->rank, opened->world, config->transport);
     *comm = opened;
     return ZERO_OK;
 }

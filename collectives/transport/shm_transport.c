@@ -378,7 +378,6 @@ static void shm_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 
 const struct coll_transport coll_transport_shm = {
     .size = sizeof(struct coll_transport),
-    .name = "shm",
     .memory = shm_memory,
     .open = shm_open_comm,
     .close = shm_close_comm,

@@ -268,7 +268,6 @@ static void tcp_group_close(struct coll_comm *comm)
 
 const struct coll_transport coll_transport_tcp = {
     .size = sizeof(struct coll_transport),
-    .name = "tcp",
     .memory = tcp_memory,
     .open = tcp_open,
     .leave = tcp_leave,

@@ -354,58 +354,28 @@ static size_t team_memory(int world)
     return coll_host_memory(world, false);
 }
 
-/** The transport `self` is a team of one, which the communicator owns. */
-static zero_result self_open(struct coll_comm *comm, const struct coll_config *config,
-                             struct base_error *error)
-{
-    if (config->world != 1)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "communicator %s: transport self has one rank, not %d", comm->name,
-                         config->world);
-    struct coll_team *team;
-    const zero_result result = coll_team_create(&team, 1, error);
-    return result == ZERO_OK ? team_open(comm, team, true, error) : result;
-}
-
+/** The rank of `self` is a team of one, which its communicator owns. */
 static zero_result threads_open(struct coll_comm *comm, const struct coll_config *config,
                                 struct base_error *error)
 {
-    if (!config->team || config->team->world != config->world)
+    const bool self = strcmp(config->transport, "self") == 0;
+    struct coll_team *team = config->team;
+    if (self && config->world != 1)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "communicator %s: transport self has one rank, not %d", comm->name,
+                         config->world);
+    if (!self && (!team || team->world != config->world))
         return zero_fail(error, ZERO_E_INVALID,
                          "communicator %s: %d ranks as threads need a team of that size",
                          comm->name, config->world);
-    return team_open(comm, config->team, false, error);
+    const zero_result result = self ? coll_team_create(&team, 1, error) : ZERO_OK;
+    return result == ZERO_OK ? team_open(comm, team, self, error) : result;
 }
 
 const struct coll_transport coll_transport_threads = {
     .size = sizeof(struct coll_transport),
-    .name = "threads",
     .memory = team_memory,
     .open = threads_open,
-    .close = team_close,
-    .group_prepare = team_group_prepare,
-    .group_meet = team_group_meet,
-    .group_close = team_group_close,
-    .arena_alloc = team_arena_alloc,
-    .arena_share = team_arena_share,
-    .arena_populate = coll_shared_populate,
-    .arena_free = team_arena_free,
-    .start = coll_host_start,
-    .progress = coll_host_progress,
-    .drained = coll_host_drained,
-    .presence = coll_host_presence,
-    .last_call = coll_host_last_call,
-    .wake = coll_host_wake,
-    .sleep_begin = coll_host_sleep_begin,
-    .sleep = coll_host_sleep,
-    .sleep_end = coll_host_sleep_end,
-};
-
-const struct coll_transport coll_transport_self = {
-    .size = sizeof(struct coll_transport),
-    .name = "self",
-    .memory = team_memory,
-    .open = self_open,
     .close = team_close,
     .group_prepare = team_group_prepare,
     .group_meet = team_group_meet,
