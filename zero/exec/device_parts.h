@@ -294,8 +294,8 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
 zero_result device_add(const zero_ctx *z, const struct base_device_addition *work,
                        struct base_error *error);
 /** reduction=local: adds the gradient handed over to those of the rank's micro-batches before,
- * which are in the unit's own slot. */
-zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error);
+ * which are in the unit's own slot. An entry of struct eng_exec. */
+zero_result device_grad_add(zero_ctx *z, zero_unit unit);
 /** Finds what is not finite in what this rank contributes to a unit. */
 zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigned char *gradient,
                                 void *stream, struct base_error *error);

@@ -189,17 +189,24 @@ zero_result device_sum(const zero_ctx *z, size_t s, const unsigned char *gradien
 // Streams of the program add up in the unit's own slot, as they hand gradients over. So a buffer
 // beside it is free again without waiting for anything that travels, to other ranks or to the host.
 
-zero_result device_local_add(const zero_ctx *z, zero_unit unit, struct base_error *error)
+zero_result device_grad_add(zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;
     const struct eng_unit *u = &z->units[unit];
     assert(u->sum_slot >= 0 && u->grad_slot >= 0);
-    if (!eng_local_spare(z, unit))
-        return ZERO_OK;
-    zero_result r = d->ops->event_wait(d->taken[u->sum_slot], d->stream, error);
-    if (!r)
-        r = eng_local_add(z, unit, error);
-    return r ? r : d->ops->event_record(d->taken[u->grad_slot], d->stream, error);
+    const bool spare = eng_local_spare(z, unit);
+    const bool stays = !eng_grad_ends_sum(z) && !eng_verifying(z);
+    struct base_error error = {0};
+    zero_result r = ZERO_OK;
+    if (spare)
+        r = d->ops->event_wait(d->taken[u->sum_slot], d->stream, &error);
+    if (!r && spare)
+        r = eng_local_add(z, unit, &error);
+    if (!r && spare)
+        r = d->ops->event_record(d->taken[u->grad_slot], d->stream, &error);
+    if (!r && stays) // else the stream that the sum leaves on records it
+        r = d->ops->event_record(d->taken[u->sum_slot], d->stream, &error);
+    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
 }
 
 zero_result device_add(const zero_ctx *z, const struct base_device_addition *work,

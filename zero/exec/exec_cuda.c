@@ -5,7 +5,6 @@
 #include "zero/core/addresses.h"
 #include "zero/core/api_call.h"
 #include "zero/core/link_table.h"
-#include "zero/core/progress.h"
 #include "zero/exec/device_parts.h"
 #include "zero/exec/executors.h"
 
@@ -79,16 +78,6 @@ static zero_result cuda_grad_hash(zero_ctx *z, zero_unit unit, uint64_t *hashes)
     return r ? device_failed(z, &error, "hashing a gradient") : ZERO_OK;
 }
 
-static zero_result cuda_grad_add(zero_ctx *z, zero_unit unit)
-{
-    const struct eng_device *d = z->device;
-    struct base_error error = {0};
-    zero_result r = device_local_add(z, unit, &error);
-    if (!r && z->config.local && !eng_verifying(z))
-        r = d->ops->event_record(d->taken[z->units[unit].sum_slot], d->stream, &error);
-    return r ? device_failed(z, &error, "adding a gradient up") : ZERO_OK;
-}
-
 static zero_result cuda_clear(const zero_ctx *z, void *at, size_t bytes, void *stream,
                               struct base_error *error)
 {
@@ -135,7 +124,7 @@ const struct eng_exec eng_exec_cuda = {
     .grad_flush = eng_grad_flush_none,
     .grad_hash = cuda_grad_hash,
     .hashes = device_hashes,
-    .grad_add = cuda_grad_add,
+    .grad_add = device_grad_add,
     .clear = cuda_clear,
     .convert = cuda_convert,
     .add = device_add,

@@ -188,22 +188,18 @@ static zero_result begin_copy(zero_ctx *z, zero_unit unit, int slot, struct base
 static zero_result copy_gradient(zero_ctx *z, zero_unit unit)
 {
     struct base_error error = {0};
-    zero_result r = device_local_add(z, unit, &error);
-    if (!r)
-        r = begin_copy(z, unit, leaving(z, unit), &error);
-    return r ? device_failed(z, &error, "copying a gradient from it") : ZERO_OK;
+    const zero_result r = device_grad_add(z, unit);
+    if (!r && begin_copy(z, unit, leaving(z, unit), &error))
+        return device_failed(z, &error, "copying a gradient from it");
+    return r;
 }
 
 /** reduction=local: leaves the gradient on the GPU, in the sum so far. */
 static zero_result keep_gradient(zero_ctx *z, zero_unit unit)
 {
-    const struct eng_device *d = z->device;
-    struct base_error error = {0};
-    zero_result r = device_local_add(z, unit, &error);
-    if (!r)
-        r = d->ops->event_record(d->taken[z->units[unit].sum_slot], d->stream, &error);
+    zero_result r = device_grad_add(z, unit);
     if (r)
-        return device_failed(z, &error, "adding a gradient up");
+        return r;
     // Nothing that travels is waited for here, and others may wait for what this rank sends.
     r = coll_progress(z->comm);
     return r ? eng_comm_failed(z, r) : ZERO_OK;
