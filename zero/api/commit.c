@@ -387,8 +387,6 @@ static zero_result commit(zero_ctx *z)
 
 zero_result zero_commit(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_commit");
     if (!r) {
         // The tier makes files and memory: what exceeds the limit of file sizes is an error.

@@ -281,8 +281,6 @@ int32_t zero_unit_count(const zero_ctx *z)
 
 zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op op)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_allreduce");
     if (!r && (!values || op < ZERO_SUM || op > ZERO_MAX))
         r = eng_fail(z, ZERO_E_INVALID, "zero_allreduce: values is NULL or op %d unknown", (int)op);
@@ -297,8 +295,6 @@ zero_result zero_allreduce(zero_ctx *z, double *values, uint64_t count, zero_op 
 
 zero_result zero_barrier(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_barrier");
     if (!r && (r = coll_barrier(z->comm)) != ZERO_OK)
         r = eng_comm_failed(z, r);

@@ -4,7 +4,7 @@
 #include "zero/core/context.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/store/master_weights.h"
 
 #include "base/hash.h"

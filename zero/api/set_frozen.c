@@ -2,7 +2,7 @@
 
 #include "zero/core/api_call.h"
 #include "zero/param/frozen.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 
 static zero_result set_frozen(zero_ctx *z, zero_group group, bool frozen)
 {
@@ -22,8 +22,6 @@ static zero_result set_frozen(zero_ctx *z, zero_group group, bool frozen)
 
 zero_result zero_set_frozen(zero_ctx *z, zero_group group, int32_t frozen)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_set_frozen");
     if (!r)
         r = set_frozen(z, group, frozen != 0);

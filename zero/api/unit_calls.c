@@ -106,8 +106,6 @@ zero_result zero_unit_done(zero_ctx *z, zero_unit unit, zero_stream stream)
 
 zero_result zero_refresh(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_refresh");
     if (!r)
         r = eng_not_inside(z, "zero_refresh");

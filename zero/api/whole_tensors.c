@@ -4,7 +4,7 @@
 #include "zero/core/context.h"
 #include "zero/link/publish.h"
 #include "zero/param/gather_slots.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/store/master_weights.h"
 
 #include "base/arena.h"
@@ -134,8 +134,6 @@ out:
 
 zero_result zero_export(zero_ctx *z, const char *path)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_export");
     if (!r)
         r = export_model(z, path);
@@ -246,8 +244,6 @@ static zero_result import_model(zero_ctx *z, const char *path, const char *prefi
 
 zero_result zero_import(zero_ctx *z, const char *path, const char *prefix)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_import");
     if (!r)
         r = import_model(z, path, prefix);

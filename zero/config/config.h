@@ -229,6 +229,12 @@ int64_t eng_config_updater(const struct eng_config *config);
 int64_t eng_config_offload(const struct eng_config *config);
 /** How ranks of a host come by gathered parameters, in a word. */
 const char *eng_config_gather(const struct eng_config *config);
+/** Whether each rank keeps its part of the parameters only. */
+bool eng_config_shards_params(const struct eng_config *config);
+/** Whether the program may read a unit only while it holds it, and open_units of them at a time. */
+bool eng_config_opens_units(const struct eng_config *config);
+/** Whether a gather may take time: at stage 0, in memory, nothing is waited for. */
+bool eng_config_gathers_wait(const struct eng_config *config);
 /** Whether something of a fused step may be updated before zero_step(), on all ranks alike. */
 bool eng_config_updates_early(const struct eng_config *config);
 /** verify_micro: words of the hash of a gradient. */

@@ -127,6 +127,21 @@ const char *eng_config_gather(const struct eng_config *config)
     return config->undecided ? "undecided" : "shared";
 }
 
+bool eng_config_shards_params(const struct eng_config *config)
+{
+    return config->stage == 3;
+}
+
+bool eng_config_opens_units(const struct eng_config *config)
+{
+    return eng_config_shards_params(config) || config->paranoid;
+}
+
+bool eng_config_gathers_wait(const struct eng_config *config)
+{
+    return config->stage > 0 || config->paranoid;
+}
+
 bool eng_config_updates_early(const struct eng_config *config)
 {
     // What every rank updates by itself from all ranks' sums, what has its sums in a file, and what

@@ -195,6 +195,8 @@ static zero_result refuse_child(zero_ctx *z, const char *call)
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 {
     struct base_fp_state state;
+    if (!z)
+        return ZERO_E_INVALID;
     base_fp_enter(&state);
     z->call.fp_control = state.control;
     if (eng_in_child(z))
@@ -218,6 +220,8 @@ zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call)
 
 zero_result eng_leave(zero_ctx *z, zero_result result)
 {
+    if (!z)
+        return result;
     const struct base_fp_state state = {.control = z->call.fp_control};
     z->exec->leave(z);
     control_call_end(z->job.watch.area);
@@ -248,21 +252,16 @@ void eng_list_units(const zero_ctx *z, bool (*is)(const struct eng_unit *unit),
             base_text_add(&text, "%s%zu (%s)", text.used ? ", " : "", u, z->units[u].name);
 }
 
-zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,
-                          zero_result (*act)(zero_ctx *z, zero_unit unit))
+zero_result eng_unit_enter(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, call);
     if (!r)
         r = eng_check_stream(z, stream);
     if (!r)
         r = check_unit(z, call, unit);
-    if (!r) {
+    if (!r)
         eng_watch_call(z, call, unit);
-        r = act(z, unit);
-    }
-    return eng_leave(z, r);
+    return r;
 }
 
 void eng_remember_refusal(zero_ctx *z, const struct base_error *error)

@@ -9,17 +9,17 @@
 /** Whether this process is a child of the one that opened the context. */
 bool eng_in_child(const zero_ctx *z);
 
-/** Enters a public call: refuses after a fatal error (or before commit if asked), sets the
- * floating-point state. z is not NULL. */
+/** Enters a public call: refuses without a context (ZERO_E_INVALID), after a fatal error, or in
+ * the wrong phase, and sets the floating-point state. */
 enum eng_phase { ENG_BEFORE_COMMIT, ENG_AFTER_COMMIT, ENG_ANY_PHASE };
 zero_result eng_enter(zero_ctx *z, enum eng_phase phase, const char *call);
-/** Leaves it and hands the result on. */
+/** Leaves a call that has been entered, or refused, and hands the result on. */
 zero_result eng_leave(zero_ctx *z, zero_result result);
 /** Takes the stream of the call under way; refuses one where the program computes on the host. */
 zero_result eng_check_stream(zero_ctx *z, zero_stream stream);
-/** A whole public call about one unit: enters, checks stream and unit, acts, leaves. */
-zero_result eng_unit_call(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream,
-                          zero_result (*act)(zero_ctx *z, zero_unit unit));
+/** Enters a public call about one unit: eng_enter() after zero_commit(), and a look at stream and
+ * unit. */
+zero_result eng_unit_enter(zero_ctx *z, const char *call, zero_unit unit, zero_stream stream);
 
 /** Lists the units for which `is` is true by number and name, "1 (h.0), 4 (h.3)", cut where it does
  * not fit. */

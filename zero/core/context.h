@@ -37,6 +37,7 @@ struct eng_unit {
                        none yet */
     bool grad_open;
     bool grad_handed; /**< in the current micro-batch */
+    bool closed;      /**< and its owners may write its values until the step ends: no gathers */
     bool trains;      /**< some tensor of it is updated: its gradient is needed */
     uint64_t handed; /**< order of its last hand-over, before the first one from the last unit on */
     uint64_t version; /**< of the parameters, when a value of it changed last */
@@ -305,6 +306,7 @@ struct eng_publication {
 };
 
 struct eng_exchange_part;
+struct eng_step_kind;
 
 enum { ENG_MAX_PARTS = 8 };
 
@@ -324,6 +326,7 @@ struct eng_exchanged {
 struct eng_micro {
     int index;           /**< local micro-batch under way or finished last, -1 before the first */
     int count;           /**< a step and rank */
+    int again;           /**< of another rank, which an observer has computed again behind them */
     int32_t planned;     /**< V at commit, which memory was decided for */
     bool planned_blocks; /**< whether memory allows blocks to be left unfinished */
     struct eng_metrics metrics; /**< of the step or evaluation under way */
@@ -336,8 +339,11 @@ struct eng_micro {
 /** A step from its arguments to its result. */
 struct eng_stepping {
     struct eng_outcome outcome;
-    zero_hyper *hyper;    /**< of the last step, one a group */
-    zero_step_args fused; /**< by zero_step_in_backward(); struct_size 0: nothing */
+    zero_hyper *hyper;                /**< of the last step, one a group */
+    const struct eng_step_kind *kind; /**< of the step under way: step_kind.h */
+    zero_step_args fused;             /**< arguments of zero_step_in_backward() */
+    bool early; /**< buckets of the step under way are updated before zero_step(), unless they
+                     persist; the same on all ranks */
     bool stepped;
     zero_step_result result;
     struct base_scale scale;
@@ -412,14 +418,5 @@ struct zero_ctx {
     struct eng_tier *tier;         /**< state in a file; NULL: all of it is in memory */
     struct eng_saving saving;
 };
-
-/** Whether state is on the device where the program computes: params, sums, moments, and so on are
- * addresses there, which only device/ and work on its streams may touch. With config.streamed
- * moments and masters are memory of the host: what the device has changed is in them when
- * its copies are waited for (exec/device_tiles.c). */
-static inline bool eng_state_on_device(const zero_ctx *z)
-{
-    return z->config.resident;
-}
 
 #endif

@@ -9,6 +9,7 @@ void eng_observer_add(zero_ctx *z, const struct eng_observer *observer)
     assert(z->debug.observer_count < ENG_MAX_OBSERVERS);
     assert(!z->units); // the observers' tables come with the others
     z->debug.observers[z->debug.observer_count++] = observer;
+    z->micro.again += observer->again;
 }
 
 size_t eng_observers_tables(const zero_ctx *z)
@@ -44,6 +45,7 @@ void eng_observers_free(zero_ctx *z)
         if (z->debug.observers[i]->free)
             z->debug.observers[i]->free(z);
     z->debug.observer_count = 0;
+    z->micro.again = 0;
 }
 
 zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit unit)
@@ -70,6 +72,15 @@ zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
     for (int i = 0; !r && i < z->debug.observer_count; i++)
         if (z->debug.observers[i]->grad_opened)
             r = z->debug.observers[i]->grad_opened(z, unit, raw);
+    return r;
+}
+
+zero_result eng_observe_fuse(zero_ctx *z)
+{
+    zero_result r = ZERO_OK;
+    for (int i = 0; !r && i < z->debug.observer_count; i++)
+        if (z->debug.observers[i]->fuse)
+            r = z->debug.observers[i]->fuse(z);
     return r;
 }
 

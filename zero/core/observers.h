@@ -24,6 +24,9 @@ enum eng_unit_event {
  * says otherwise. */
 struct eng_observer {
     const char *name;
+    /** Micro-batches that each rank computes once more at the end of a step: the first ones of the
+     * next rank. Their gradients go into no sum. */
+    int again;
 
     /** Bytes of its tables. */
     size_t (*tables)(const zero_ctx *z);
@@ -40,6 +43,8 @@ struct eng_observer {
     zero_result (*published)(zero_ctx *z);
     /** The program opens a unit's gradient in memory of the host; raw: to overwrite all of it. */
     zero_result (*grad_opened)(zero_ctx *z, zero_unit unit, bool raw);
+    /** The program begins a fused step. ZERO_E_STATE: the observer can't follow one. */
+    zero_result (*fuse)(zero_ctx *z);
     /** All gradients of a step were handed over, and the step is not decided yet. Collective,
      * ordered. */
     zero_result (*step)(zero_ctx *z);
@@ -63,6 +68,7 @@ void eng_observers_free(zero_ctx *z);
 zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit unit);
 zero_result eng_observe_published(zero_ctx *z);
 zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
+zero_result eng_observe_fuse(zero_ctx *z);
 zero_result eng_observe_step(zero_ctx *z);
 
 /** The address that the first observer shows which shows one; NULL: no observer does. */

@@ -12,8 +12,7 @@ int eng_micro_total(const zero_ctx *z)
 
 int eng_micro_count(const zero_ctx *z)
 {
-    return z->micro.evaluation.active ? z->micro.evaluation.count
-                                      : z->micro.count + z->config.verify_micro;
+    return z->micro.evaluation.active ? z->micro.evaluation.count : z->micro.count + z->micro.again;
 }
 
 size_t eng_metric_bytes(const zero_ctx *z, int metrics)
@@ -45,15 +44,14 @@ int eng_contributors(const zero_ctx *z, int round)
     return left < z->config.world ? (int)left : z->config.world;
 }
 
-bool eng_verifying(const zero_ctx *z)
+bool eng_micro_repeats(const zero_ctx *z)
 {
-    return z->config.verify_micro && !z->micro.evaluation.active &&
-           z->micro.index == z->micro.count;
+    return !z->micro.evaluation.active && z->micro.index >= z->micro.count;
 }
 
-bool eng_verify_hashes(const zero_ctx *z)
+bool eng_micro_compared(const zero_ctx *z)
 {
-    return z->config.verify_micro && (z->micro.index == 0 || eng_verifying(z));
+    return z->micro.again > 0 && (z->micro.index == 0 || eng_micro_repeats(z));
 }
 
 bool eng_frozen(const zero_ctx *z, zero_param param)
@@ -75,11 +73,6 @@ void eng_trains_refresh(zero_ctx *z)
         z->io[slice->bucket].trains = true;
         z->units[z->layout.buckets[slice->bucket].unit].trains = true;
     }
-}
-
-bool eng_fused_closed(const zero_ctx *z, zero_unit unit)
-{
-    return eng_fused(z) && z->units[unit].grad_handed;
 }
 
 static bool bad_before(const struct eng_bad *a, const struct eng_bad *b)

@@ -26,13 +26,13 @@ double *eng_evaluation_metrics(const zero_ctx *z);
 /** Ranks whose micro-batch of local round `round` counts: fewer in a last round that isn't full. */
 int eng_contributors(const zero_ctx *z, int round);
 
-/** Whether the micro-batch under way repeats another rank's (verify_micro): its gradients are
- * compared, and go into no sum. */
-bool eng_verifying(const zero_ctx *z);
+/** Whether the micro-batch under way repeats another rank's, which an observer has asked for: its
+ * gradients are compared, and go into no sum. */
+bool eng_micro_repeats(const zero_ctx *z);
 
 /** Whether gradients of the micro-batch under way are compared: it repeats another rank's, or is
  * repeated. */
-bool eng_verify_hashes(const zero_ctx *z);
+bool eng_micro_compared(const zero_ctx *z);
 
 /** Whether a tensor is not updated at present. */
 bool eng_frozen(const zero_ctx *z, zero_param param);
@@ -40,34 +40,18 @@ bool eng_frozen(const zero_ctx *z, zero_param param);
 /** Finds anew which buckets and units train. */
 void eng_trains_refresh(zero_ctx *z);
 
-/** Whether the step under way is fused: its update runs in backward. */
-static inline bool eng_fused(const zero_ctx *z)
-{
-    return z->stepping.fused.struct_size != 0;
-}
-
-/** Whether a unit's values may be overwritten from now on, until the step ends: its gradient was
- * handed over in a fused step. */
-bool eng_fused_closed(const zero_ctx *z, zero_unit unit);
-
 /** Whether a bucket's new values need not be waited for. */
 bool eng_publish_ended(const zero_ctx *z, size_t bucket);
 
-/** Whether anything of a fused step may be updated before zero_step(); the same on all ranks. */
-static inline bool eng_fused_possible(const zero_ctx *z)
+/** Whether a bucket is updated before zero_step(), as soon as all ranks have handed its gradient
+ * over: what persists may be read at any time. All ranks get one answer. */
+static inline bool eng_updates_early(const zero_ctx *z, size_t bucket)
 {
-    return eng_config_updates_early(&z->config);
+    return z->stepping.early && !z->layout.buckets[bucket].persistent;
 }
 
-/** Whether a bucket of a fused step may be updated before zero_step(), as soon as all ranks have
- * handed it over: what persists may be read at any time. All ranks get one answer. */
-static inline bool eng_fused_early(const zero_ctx *z, size_t bucket)
-{
-    return eng_fused(z) && !z->layout.buckets[bucket].persistent && eng_fused_possible(z);
-}
-
-/** Whether the step fails for what was seen: at least no weight becomes a NaN. */
-static inline bool eng_fused_hopeless(const zero_ctx *z)
+/** Whether the step fails for what was seen in its gradients: no update makes a weight a NaN. */
+static inline bool eng_step_hopeless(const zero_ctx *z)
 {
     return z->gradients.bad.micro != UINT64_MAX || z->gradients.squares_overflow;
 }

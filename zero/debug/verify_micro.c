@@ -51,11 +51,19 @@ static void free_hashes(zero_ctx *z)
 /** Keeps the hashes of a unit's gradient, if those of the micro-batch under way are compared. */
 static zero_result hash_gradient(zero_ctx *z, zero_unit unit)
 {
-    if (!eng_verify_hashes(z))
+    if (!eng_micro_compared(z))
         return ZERO_OK;
     return z->exec->grad_hash(z, unit,
                               z->debug.hashes_mine +
                                   (z->micro.index > 0 ? AGAIN : FIRST) * z->layout.slice_count);
+}
+
+static zero_result refuse_fused(zero_ctx *z)
+{
+    return eng_fail(
+        z, ZERO_E_STATE,
+        "zero_step_in_backward with verify_micro: a micro-batch is computed again after "
+        "the last one, with the same parameters");
 }
 
 /** Compares the micro-batch with this index; ZERO_OK, or the first tensor that differs. */
@@ -99,9 +107,11 @@ static zero_result compare_all(zero_ctx *z)
 
 const struct eng_observer eng_verify_observer = {
     .name = "verify_micro",
+    .again = 1,
     .tables = tables,
     .make = make_hashes,
     .free = free_hashes,
     .unit[ENG_UNIT_GRAD_ARRIVED] = hash_gradient,
+    .fuse = refuse_fused,
     .step = compare_all,
 };

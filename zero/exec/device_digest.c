@@ -134,7 +134,7 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
     const struct eng_unit_layout *u = &z->layout.units[unit];
     const size_t first = d->state->unit_hashed[unit], end = d->state->unit_hashed[unit + 1];
     struct base_hash128 *hashes = device_piece(d, DEVICE_HASHES);
-    if (eng_verifying(z))
+    if (eng_micro_repeats(z))
         hashes += z->layout.slice_count;
     const struct base_device_digest digest = {
         .runs = (struct base_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,

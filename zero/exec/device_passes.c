@@ -124,7 +124,7 @@ static bool early_sums_queued(const zero_ctx *z, size_t tile)
     const struct eng_piece_run run = cut->of_tile[tile];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = cut->pieces[i].bucket;
-        if (z->io[s].trains && eng_fused_early(z, s) && !z->io[s].fused)
+        if (z->io[s].trains && eng_updates_early(z, s) && !z->io[s].fused)
             return false;
     }
     return true;

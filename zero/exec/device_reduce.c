@@ -195,7 +195,7 @@ zero_result device_grad_add(zero_ctx *z, zero_unit unit)
     const struct eng_unit *u = &z->units[unit];
     assert(u->sum_slot >= 0 && u->grad_slot >= 0);
     const bool spare = eng_local_spare(z, unit);
-    const bool stays = !eng_grad_ends_sum(z) && !eng_verifying(z);
+    const bool stays = !eng_grad_ends_sum(z) && !eng_micro_repeats(z);
     struct base_error error = {0};
     zero_result r = ZERO_OK;
     if (spare)

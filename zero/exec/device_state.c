@@ -144,7 +144,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
 /** Bytes of a step's metrics. */
 static size_t metric_bytes(const zero_ctx *z)
 {
-    const size_t values = ENG_MAX_METRICS * (size_t)(z->micro.count + z->config.verify_micro);
+    const size_t values = ENG_MAX_METRICS * (size_t)(z->micro.count + z->micro.again);
     return values * (sizeof(union device_value) + 1);
 }
 

@@ -120,7 +120,7 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
         return ZERO_OK;
     r = d->ops->event_wait(d->read[unit], d->own, error);
     for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
-        z->io[s].fused = z->io[s].trains && eng_fused_early(z, s);
+        z->io[s].fused = z->io[s].trains && eng_updates_early(z, s);
         if (z->io[s].fused)
             r = d->state->tiles ? device_tiles_fused(z, s, error)
                                 : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
@@ -221,7 +221,7 @@ zero_result device_step_begin(zero_ctx *z)
 zero_result device_fuse(zero_ctx *z)
 {
     struct base_error error = {0};
-    if (!eng_fused_possible(z))
+    if (!z->stepping.early)
         return ZERO_OK;
     assert(!z->device->state->fused);
     zero_result r = prepare(z, &error);

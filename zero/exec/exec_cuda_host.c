@@ -100,7 +100,7 @@ static zero_result cuda_host_show_updated(zero_ctx *z, zero_unit unit)
     const struct eng_unit_layout *u = &z->layout.units[unit];
     struct base_error error = {0};
     zero_result r = ZERO_OK;
-    if (z->config.world > 1 || eng_fused_hopeless(z)) // others have to send something first
+    if (z->config.world > 1 || eng_step_hopeless(z)) // others have to send something first
         return ZERO_OK;
     // zero_step() will make these values the next version.
     for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++)
@@ -164,7 +164,7 @@ static zero_result cuda_host_grad_open(zero_ctx *z, zero_unit unit,
  * is the one that is reduced. */
 static int leaving(const zero_ctx *z, zero_unit unit)
 {
-    return eng_verifying(z) ? z->units[unit].grad_slot : z->units[unit].sum_slot;
+    return eng_micro_repeats(z) ? z->units[unit].grad_slot : z->units[unit].sum_slot;
 }
 
 /** Begins to copy a slot to the host. */
@@ -222,7 +222,7 @@ static zero_result await_before(zero_ctx *z, zero_unit next, zero_unit *ready)
  * sum, and what the host looks at. */
 static bool is_copied(const zero_ctx *z)
 {
-    return eng_grad_ends_sum(z) || eng_verify_hashes(z);
+    return eng_grad_ends_sum(z) || eng_micro_compared(z);
 }
 
 /** The gradient before is sent while this one is copied, which updates it in a fused step: so ranks

@@ -6,6 +6,7 @@
 
 #include "zero/core/api_call.h"
 #include "zero/core/progress.h"
+#include "zero/core/step_kind.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/local_accumulation.h"
 
@@ -150,7 +151,8 @@ zero_result eng_host_decide(zero_ctx *z, const zero_step_args *args, struct eng_
         decision->finite = base_gradient_fits(
             decision->norm, base_clip(decision->norm, decision->max_norm), eng_norm_most(z));
     const zero_result r = z->stepping.hooks->decided(z, decision);
-    if (!r && !z->stepping.result.skipped && !eng_fused(z)) // what is fused has its scalars
+    if (!r && !z->stepping.result.skipped &&
+        !z->stepping.kind->in_backward) // what is fused has its scalars
         eng_exec_prepare(z, z->updates, scale * z->stepping.result.clip);
     return r;
 }

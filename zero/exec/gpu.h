@@ -24,7 +24,7 @@ zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memo
 
 /** Whether this unit's gradient is on its way to the host. Also without a device. */
 bool eng_device_waits(const zero_ctx *z, zero_unit unit);
-/* ---- device_state.c: state on the device (eng_state_on_device()) */
+/* ---- device_state.c: state on the device (config.resident) */
 
 /** Whether state can be there, before any is: it can run the kernels; and, for several ranks, what
  * device_transport needs is here. ZERO_E_UNSUPPORTED; ZERO_E_NOMEM, ZERO_E_DEVICE. */

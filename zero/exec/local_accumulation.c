@@ -19,19 +19,19 @@ bool eng_grad_begins_sum(const zero_ctx *z)
 
 bool eng_grad_ends_sum(const zero_ctx *z)
 {
-    return !eng_verifying(z) && (!z->config.local || z->micro.index == z->micro.count - 1);
+    return !eng_micro_repeats(z) && (!z->config.local || z->micro.index == z->micro.count - 1);
 }
 
 bool eng_local_spare(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_unit *u = &z->units[unit];
-    return z->config.local && !eng_verifying(z) && u->grad_slot != u->sum_slot;
+    return z->config.local && !eng_micro_repeats(z) && u->grad_slot != u->sum_slot;
 }
 
 int eng_local_slot(const zero_ctx *z, zero_unit unit, bool raw)
 {
     const struct eng_unit *u = &z->units[unit];
-    if (eng_grad_begins_sum(z) || !(raw || eng_verifying(z)))
+    if (eng_grad_begins_sum(z) || !(raw || eng_micro_repeats(z)))
         return u->sum_slot;
     const struct eng_slot_class *class =
         &z->placement.grads.classes[z->placement.grads.class_of_unit[unit]];

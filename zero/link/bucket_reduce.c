@@ -98,7 +98,7 @@ static void update_parts(struct eng_bucket_io *io, size_t first, size_t count, c
 {
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (eng_fused_hopeless(io->z))
+    if (eng_step_hopeless(io->z))
         return;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         part.gradient = sum + (part.first - begin);
@@ -113,7 +113,7 @@ static size_t add_and_update(void *user, size_t first, size_t count,
     struct eng_bucket_io *io = user;
     const size_t begin = run_begin(io) + first, end = begin + count;
     struct eng_segment part;
-    if (eng_fused_hopeless(io->z))
+    if (eng_step_hopeless(io->z))
         return 0;
     for (size_t at = begin; next_part(io, at, end, &part); at = part.first + part.count) {
         const size_t offset = part.first - begin;
@@ -153,7 +153,7 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
                store = z->micro.index == 0 || z->config.local;
     io->next_segment = z->update.bucket_segments[s];
     // Tiles of files are updated as a whole, when all sums of theirs are complete.
-    io->fused = z->store->fuses_reductions && eng_fused_early(z, s);
+    io->fused = z->store->fuses_reductions && eng_updates_early(z, s);
     if (!io->fused && eng_grad_is_sum(z, s)) {
         eng_grad_measure(io, gradient + place->comm_offset);
         return ZERO_OK;
@@ -167,7 +167,7 @@ static zero_result start(zero_ctx *z, size_t s, const unsigned char *gradient)
                            ? NULL
                            : eng_own_sums(z, s, bucket->elements[z->config.rank].offset),
         .contributors = eng_contributors(z, z->micro.index),
-        .together = eng_fused_early(z, s),
+        .together = eng_updates_early(z, s),
         .store = store,
         .sum_group = (uint32_t)z->config.sum_group,
         .first = (uint64_t)z->micro.index * (uint64_t)z->config.world,

@@ -53,19 +53,17 @@ static zero_result bring_in(zero_ctx *z, zero_unit unit)
     return r ? r : eng_slot_settle(z, &z->gathers.slots[slot]);
 }
 
-/** Whether the clock is worth a look: at stage 0, in memory, there is nothing to wait for, and
- * mostly nothing to copy. */
+/** Whether the clock is worth a look. */
 static bool takes_time(const zero_ctx *z, zero_unit unit)
 {
-    return z->config.stage > 0 || z->placement.gather.class_of_unit[unit] >= 0 ||
-           z->exec->gathers_take_time || z->job.watch.traced || z->config.paranoid ||
-           z->model.borrows;
+    return eng_config_gathers_wait(&z->config) || z->placement.gather.class_of_unit[unit] >= 0 ||
+           z->exec->gathers_take_time || z->job.watch.traced || z->model.borrows;
 }
 
 static zero_result gather(zero_ctx *z, zero_unit unit)
 {
     struct eng_unit *u = &z->units[unit];
-    if (eng_fused_closed(z, unit))
+    if (z->units[unit].closed)
         return eng_fail(z, ZERO_E_STATE,
                         "gather of unit %d (%s), whose gradient was handed over in a step that is "
                         "fused",
@@ -74,7 +72,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     const bool timed = takes_time(z, unit);
     const uint64_t begin = timed ? base_clock_ns() : 0;
     zero_result r = ZERO_OK;
-    const bool limited = z->config.stage == 3 || z->config.paranoid || z->store->staging->stages(z);
+    const bool limited = eng_config_opens_units(&z->config) || z->store->staging->stages(z);
     if (u->holds == 0 && z->gathers.held_units >= z->config.open_units && limited)
         return too_many_held(z, unit);
     if (z->placement.gather.class_of_unit[unit] >= 0)
@@ -92,7 +90,7 @@ static zero_result gather(zero_ctx *z, zero_unit unit)
     assert(z->gathers.held_units <= (int)z->layout.unit_count);
     r = eng_trace_gathered(z, unit);
     if (!r)
-        r = base_prefetch(z);
+        r = eng_prefetch(z);
     if (timed)
         eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;
@@ -117,12 +115,18 @@ static zero_result release(zero_ctx *z, zero_unit unit)
 
 zero_result zero_gather(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_gather", unit, stream, gather);
+    zero_result r = eng_unit_enter(z, "zero_gather", unit, stream);
+    if (!r)
+        r = gather(z, unit);
+    return eng_leave(z, r);
 }
 
 zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_release", unit, stream, release);
+    zero_result r = eng_unit_enter(z, "zero_release", unit, stream);
+    if (!r)
+        r = release(z, unit);
+    return eng_leave(z, r);
 }
 
 const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t index)

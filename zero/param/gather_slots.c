@@ -94,10 +94,7 @@ zero_result eng_slot_post(zero_ctx *z, struct eng_gather_slot *slot)
     assert(slot->in_flight);
     const zero_result r = z->store->staging->wait(z, slot->unit);
     slot->staging = false;
-    // At stage 0 that was everything.
-    if (r || z->config.stage == 0)
-        return r;
-    return z->link->gather(z, slot->unit, (int)(slot - z->gathers.slots));
+    return r ? r : z->link->gather(z, slot->unit, (int)(slot - z->gathers.slots));
 }
 
 /** Whether slot a should go before slot b: old values first, then what is needed last, then what
@@ -190,7 +187,8 @@ zero_result eng_slots_keep(zero_ctx *z)
     const struct eng_trace *next = &z->gathers.step_traces.recording;
     zero_result r = ZERO_OK;
     int units = 0;
-    if (!z->store->staging->stages(z) || z->config.stage != 3 || !z->gathers.replaying)
+    if (!z->store->staging->stages(z) || !eng_config_shards_params(&z->config) ||
+        !z->gathers.replaying)
         return ZERO_OK;
     for (size_t i = 0; !r && i < next->count && units < z->config.prefetch_units; i++) {
         const zero_unit unit = next->gathers[i].unit;

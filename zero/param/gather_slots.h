@@ -35,8 +35,8 @@ size_t eng_trace_distance(const zero_ctx *z, zero_unit unit);
 void eng_trace_free(zero_ctx *z);
 
 /** Starts gathers of the units that come next. */
-zero_result base_prefetch(zero_ctx *z);
-/** base_prefetch() in a call that is not about gathers: what it waits for is in the statistics. */
+zero_result eng_prefetch(zero_ctx *z);
+/** eng_prefetch() in a call that is not about gathers: what it waits for is in the statistics. */
 zero_result eng_prefetch_aside(zero_ctx *z);
 
 #endif

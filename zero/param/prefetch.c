@@ -22,7 +22,7 @@ static zero_result start(zero_ctx *z, int *there)
         if (current && *there == ahead)
             ++*there;
         ahead++;
-        if (current || eng_fused_closed(z, unit))
+        if (current || z->units[unit].closed)
             continue;
         int slot;
         zero_result r = eng_slot_choose(z, unit, true, &slot);
@@ -53,7 +53,7 @@ static zero_result post(zero_ctx *z, int count)
     return r;
 }
 
-zero_result base_prefetch(zero_ctx *z)
+zero_result eng_prefetch(zero_ctx *z)
 {
     int there = 0;
     if (!z->gathers.replaying || z->micro.index < 0)
@@ -70,7 +70,7 @@ zero_result eng_prefetch_aside(zero_ctx *z)
     const zero_unit unit = next ? z->gathers.traces->replay.gathers[z->gathers.replay_at].unit : -1;
     const bool waits = next && z->store->staging->stages(z);
     const uint64_t begin = waits ? base_clock_ns() : 0;
-    const zero_result r = base_prefetch(z);
+    const zero_result r = eng_prefetch(z);
     if (waits)
         eng_stretch(z, CONTROL_GATHER, unit, begin, &z->stats.gather_wait_s);
     return r;

@@ -115,8 +115,6 @@ static zero_result attach(zero_ctx *z, const char *name, void *memory, uint64_t 
 zero_result zero_attach(zero_ctx *z, const char *name, void *memory, uint64_t bytes,
                         zero_scope scope)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_ANY_PHASE, "zero_attach");
     if (!r && (r = attach(z, name, memory, bytes, scope)) != ZERO_OK && !z->call.committed)
         eng_remember_refusal(z, &z->error);

@@ -2,7 +2,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/exec_table.h"
 #include "zero/snapshot/snapshot.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -146,8 +146,6 @@ static zero_result fingerprint(zero_ctx *z, uint8_t bytes[16])
 
 zero_result zero_fingerprint(zero_ctx *z, uint8_t digest[16])
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_fingerprint");
     if (!r)
         r = fingerprint(z, digest);

@@ -8,7 +8,7 @@
 #include "zero/snapshot/load_parts.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/step/batch_size.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/store/master_weights.h"
 
 #include "base/arena.h"
@@ -363,8 +363,6 @@ static zero_result load(zero_ctx *z, const char *path, const zero_load_options *
 zero_result zero_load(zero_ctx *z, const char *path, const zero_load_options *options,
                       zero_load_result *result)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_load");
     if (!r)
         r = load(z, path, options, result);

@@ -197,8 +197,6 @@ static zero_result resume(zero_ctx *z, const char *directory, const zero_load_op
 zero_result zero_resume(zero_ctx *z, const char *directory, const zero_load_options *options,
                         zero_load_result *result)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_resume");
     if (!r)
         r = resume(z, directory, options, result);

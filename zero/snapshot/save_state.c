@@ -5,7 +5,7 @@
 #include "zero/core/exchange.h"
 #include "zero/model/versioned.h"
 #include "zero/snapshot/save_parts.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -292,8 +292,6 @@ static zero_result save(zero_ctx *z, const char *directory, const zero_save_opti
 
 zero_result zero_save(zero_ctx *z, const char *directory, const zero_save_options *options)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_save");
     if (!r)
         r = save(z, directory, options);
@@ -318,8 +316,6 @@ static zero_result wait_for_save(zero_ctx *z)
 
 zero_result zero_save_wait(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_save_wait");
     if (!r)
         r = wait_for_save(z);

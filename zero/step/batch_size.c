@@ -6,7 +6,7 @@
 #include "zero/core/exec_table.h"
 #include "zero/core/planner.h"
 #include "zero/core/progress.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/step/step_outcome.h"
 
 #include "base/arena.h"
@@ -108,8 +108,6 @@ static zero_result set_micro_batches(zero_ctx *z, int32_t micro_batches)
 
 zero_result zero_set_micro_batches(zero_ctx *z, int32_t micro_batches)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_set_micro_batches");
     if (!r)
         r = set_micro_batches(z, micro_batches);

@@ -6,7 +6,7 @@
 #include "zero/core/progress.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
-#include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/step/step_outcome.h"
 
 #include "base/arena.h"
@@ -214,8 +214,6 @@ static zero_result end(zero_ctx *z)
 
 zero_result zero_eval_begin(zero_ctx *z, int32_t count)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_begin");
     if (!r)
         r = begin(z, count);
@@ -224,8 +222,6 @@ zero_result zero_eval_begin(zero_ctx *z, int32_t count)
 
 zero_result zero_eval_end(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_eval_end");
     if (!r)
         r = end(z);

@@ -4,6 +4,7 @@
 #include "zero/core/exec_table.h"
 #include "zero/core/link_table.h"
 #include "zero/core/observers.h"
+#include "zero/core/step_kind.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/caller_memory.h"
 #include "zero/exec/local_accumulation.h"
@@ -182,6 +183,7 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     assert(u->grad_open && z->gradients.open > 0);
     u->grad_open = false;
     u->grad_handed = true;
+    u->closed = z->stepping.kind->in_backward;
     z->gradients.open--;
     zero_result r = eng_observe_unit(z, ENG_UNIT_GRAD_DONE, unit);
     if (!r)
@@ -191,22 +193,12 @@ static zero_result close_gradient(zero_ctx *z, zero_unit unit)
     return r ? r : eng_prefetch_aside(z);
 }
 
-static zero_result open_zeroed(zero_ctx *z, zero_unit unit)
-{
-    return open_gradient(z, unit, ENG_GRAD_ADD);
-}
-
-static zero_result open_raw(zero_ctx *z, zero_unit unit)
-{
-    return open_gradient(z, unit, ENG_GRAD_WRITE);
-}
-
 static zero_result hand_over(zero_ctx *z, zero_unit unit)
 {
     if (!z->units[unit].grad_open)
         return eng_fail(z, ZERO_E_STATE, "gradient of unit %d (%s) handed over, but it is not open",
                         unit, z->units[unit].name);
-    const zero_result r = eng_fused_hand_over(z, unit);
+    const zero_result r = z->stepping.kind->hand_over(z, unit);
     if (r)
         return r;
     eng_take_gradients(z, unit);
@@ -216,7 +208,7 @@ static zero_result hand_over(zero_ctx *z, zero_unit unit)
 /** Zeros: what was opened, with nothing added. */
 static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 {
-    zero_result r = eng_fused_hand_over(z, unit);
+    zero_result r = z->stepping.kind->hand_over(z, unit);
     if (!r)
         r = open_gradient(z, unit, ENG_GRAD_NONE);
     return r ? r : close_gradient(z, unit);
@@ -224,22 +216,34 @@ static zero_result hand_over_none(zero_ctx *z, zero_unit unit)
 
 zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_grad_open", unit, stream, open_zeroed);
+    zero_result r = eng_unit_enter(z, "zero_grad_open", unit, stream);
+    if (!r)
+        r = open_gradient(z, unit, ENG_GRAD_ADD);
+    return eng_leave(z, r);
 }
 
 zero_result zero_grad_open_raw(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_grad_open_raw", unit, stream, open_raw);
+    zero_result r = eng_unit_enter(z, "zero_grad_open_raw", unit, stream);
+    if (!r)
+        r = open_gradient(z, unit, ENG_GRAD_WRITE);
+    return eng_leave(z, r);
 }
 
 zero_result zero_grad_done(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_grad_done", unit, stream, hand_over);
+    zero_result r = eng_unit_enter(z, "zero_grad_done", unit, stream);
+    if (!r)
+        r = hand_over(z, unit);
+    return eng_leave(z, r);
 }
 
 zero_result zero_grad_none(zero_ctx *z, zero_unit unit, zero_stream stream)
 {
-    return eng_unit_call(z, "zero_grad_none", unit, stream, hand_over_none);
+    zero_result r = eng_unit_enter(z, "zero_grad_none", unit, stream);
+    if (!r)
+        r = hand_over_none(z, unit);
+    return eng_leave(z, r);
 }
 
 void *zero_grad_ptr(zero_ctx *z, zero_param param, int32_t index)

@@ -95,8 +95,6 @@ static zero_result give(zero_ctx *z, const char *name, double value)
 
 zero_result zero_metric(zero_ctx *z, const char *name, double value)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric");
     if (!r)
         r = give(z, name, value);
@@ -111,8 +109,6 @@ static zero_result give_from(zero_ctx *z, const char *name, const float *value)
 
 zero_result zero_metric_from(zero_ctx *z, const char *name, const float *value, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_metric_from");
     if (!r)
         r = eng_check_stream(z, stream);

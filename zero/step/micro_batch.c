@@ -1,5 +1,6 @@
 // Micro-batches: which one is computed, and what must be true between two.
 
+#include "zero/step/micro_batch.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/exec_table.h"
@@ -24,7 +25,7 @@ int32_t zero_micro_count(const zero_ctx *z)
 /** Global index of this rank's micro-batch in local round `round`, which has begun. */
 static uint64_t micro_index(const zero_ctx *z, int round)
 {
-    if (eng_verifying(z)) // the first one of the next rank
+    if (eng_micro_repeats(z)) // the first one of the next rank
         return (uint64_t)((z->config.rank + 1) % z->config.world);
     return (uint64_t)round * (uint64_t)z->config.world + (uint64_t)z->config.rank;
 }
@@ -102,15 +103,13 @@ static zero_result micro_begin(zero_ctx *z, int32_t i)
     if (r)
         return r;
     for (size_t u = 0; u < z->layout.unit_count; u++)
-        z->units[u].grad_handed = false;
+        z->units[u].grad_handed = z->units[u].closed = false;
     eng_trace_begin(z);
     return eng_prefetch_aside(z);
 }
 
 zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_micro_begin");
     if (!r && micro && micro->struct_size < sizeof micro->struct_size)
         r = eng_fail(z, ZERO_E_INVALID, "zero_micro.struct_size is not set");

@@ -2,6 +2,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/exchange.h"
 #include "zero/core/progress.h"
+#include "zero/core/step_kind.h"
 #include "zero/step/outcome.h"
 #include "zero/step/zero_step.h"
 
@@ -30,7 +31,7 @@ struct words {
 static struct words words_of(const zero_ctx *z, const struct eng_step_request *request)
 {
     struct words words = {
-        .fused = request->final && eng_fused(z),
+        .fused = request->final && z->stepping.kind->in_backward,
         .scale = request->args->scale,
         .max_norm = request->args->max_norm,
         .metrics = request->final ? eng_metric_hash(z, 0) : 0,

@@ -2,6 +2,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
+#include "zero/core/step_kind.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"
 #include "zero/exec/executors.h"
@@ -9,6 +10,7 @@
 #include "zero/model/versioned.h"
 #include "zero/param/gather_slots.h"
 #include "zero/step/gradient.h"
+#include "zero/step/micro_batch.h"
 #include "zero/step/outcome.h"
 #include "zero/step/step_outcome.h"
 #include "zero/step/update.h"
@@ -102,8 +104,38 @@ static const struct eng_step_hooks hooks = {
     .value = eng_metric_set,
 };
 
+static zero_result args_of(zero_ctx *z, const zero_step_args *user, zero_step_args *args)
+{
+    return eng_step_args(z, "zero_step", user, args);
+}
+
+static zero_result hand_over(zero_ctx *z, zero_unit unit)
+{
+    (void)z, (void)unit; // peers read what this rank has gathered until the step ends
+    return ZERO_OK;
+}
+
+static zero_result may_skip(zero_ctx *z)
+{
+    (void)z;
+    return ZERO_OK;
+}
+
+static void ended(zero_ctx *z)
+{
+    (void)z;
+}
+
+const struct eng_step_kind eng_step_after_backward = {
+    .args = args_of,
+    .hand_over = hand_over,
+    .skip = may_skip,
+    .ended = ended,
+};
+
 void eng_step_open(zero_ctx *z)
 {
+    z->stepping.kind = &eng_step_after_backward;
     z->stepping.hooks = &hooks;
     eng_outcome_open(&z->stepping.outcome);
 }
@@ -144,7 +176,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
         .step = z->step + 1,
         .norm = verdict.norm,
         .finite = verdict.finite,
-        .early = eng_fused(z) && eng_fused_possible(z),
+        .early = z->stepping.early,
         .bad = verdict.bad,
         .wrong = {.param = UINT64_MAX},
         .max_norm = args->max_norm,
@@ -167,7 +199,7 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
 {
     const uint64_t begin = eng_watch_step_begin(z);
     zero_step_args args = {.struct_size = sizeof args};
-    zero_result r = eng_fused_args(z, user, &args);
+    zero_result r = z->stepping.kind->args(z, user, &args);
     if (!r)
         r = check_state(z, "zero_step");
     if (!r)
@@ -181,15 +213,13 @@ static zero_result step(zero_ctx *z, const zero_step_args *user)
     if (r)
         return r;
     assert(z->micro.index < 0 && z->gradients.open == 0);
-    z->stepping.fused.struct_size = 0;
+    z->stepping.kind->ended(z);
     eng_watch_step(z, begin);
     return ZERO_OK;
 }
 
 zero_result zero_step(zero_ctx *z, const zero_step_args *args, zero_stream stream)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step");
     if (!r)
         r = eng_check_stream(z, stream);
@@ -214,8 +244,6 @@ zero_result zero_step_info(const zero_ctx *z, zero_step_result *info)
 
 zero_result zero_step_wait(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_step_wait");
     if (!r)
         r = z->exec->take_in(z, 0);
@@ -233,9 +261,8 @@ static zero_result skip_step(zero_ctx *z)
     const struct eng_step_request request = {"zero_skip_step", &args, true, false};
     struct eng_verdict verdict;
     zero_result r = check_state(z, "zero_skip_step");
-    if (!r && eng_fused(z))
-        r = eng_fail(z, ZERO_E_STATE, "zero_skip_step: step %llu is a fused step",
-                     (unsigned long long)z->step + 1);
+    if (!r)
+        r = z->stepping.kind->skip(z);
     if (!r)
         r = learn_step(z);
     if (!r)
@@ -264,8 +291,6 @@ static zero_result skip_step(zero_ctx *z)
 
 zero_result zero_skip_step(zero_ctx *z)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_skip_step");
     if (!r)
         r = skip_step(z);
@@ -292,8 +317,6 @@ static zero_result grad_norm(zero_ctx *z, double scale, double *norm)
 
 zero_result zero_grad_norm(zero_ctx *z, double scale, double *norm)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     zero_result r = eng_enter(z, ENG_AFTER_COMMIT, "zero_grad_norm");
     if (!r)
         r = grad_norm(z, scale, norm);

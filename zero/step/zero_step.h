@@ -13,12 +13,8 @@ zero_result eng_step_args(zero_ctx *z, const char *call, const zero_step_args *u
 const zero_hyper *eng_step_hyper(const zero_step_args *args, size_t group);
 /** Keeps them, as those of the last step. */
 void eng_step_keep(zero_ctx *z, const zero_step_args *args);
-/** The arguments of the step that ends: the user's; those of a fused step are known, and the
- * user's, if given, must be the same. ZERO_E_INVALID. */
-zero_result eng_fused_args(zero_ctx *z, const zero_step_args *user, zero_step_args *args);
-/** A unit's gradient is about to be handed over. In a fused step that lets its owner write the
- * unit: refuses if the unit is gathered, and completes all this rank reads of others. */
-zero_result eng_fused_hand_over(zero_ctx *z, zero_unit unit);
+/** The kind of every step that is not a fused one: step_kind.h. */
+extern const struct eng_step_kind eng_step_after_backward;
 /** A context is opened: executors tell this part what becomes of steps. */
 void eng_step_open(zero_ctx *z);
 

@@ -6,6 +6,7 @@
 #include "zero/core/observers.h"
 #include "zero/core/progress.h"
 #include "zero/store/host_visit.h"
+#include "zero/store/stores.h"
 
 #include <assert.h>
 #include <limits.h>

@@ -3,6 +3,7 @@
 
 #include "zero/store/host_visit.h"
 #include "zero/core/addresses.h"
+#include "zero/store/stores.h"
 
 #include "base/arena.h"
 #include "checkpoint/codec/block_codec.h"

@@ -5,6 +5,7 @@
 #include "zero/core/overwrite.h"
 #include "zero/link/publish.h"
 #include "zero/model/ranges.h"
+#include "zero/store/stores.h"
 
 #include <assert.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include "zero/store/resident_walk.h"
 
 #include "zero/store/host_visit.h"
+#include "zero/store/stores.h"
 
 #include <assert.h>
 #include <string.h>

@@ -370,7 +370,7 @@ static struct eng_sum_slot *choose(const zero_ctx *z, zero_unit unit)
 /** Whether a unit's gradient is summed here, and where others may be in memory instead. */
 static bool has_sums(const zero_ctx *z, zero_unit unit)
 {
-    return z->config.grads_nvme && z->units[unit].trains && !eng_verifying(z) &&
+    return z->config.grads_nvme && z->units[unit].trains && !eng_micro_repeats(z) &&
            z->placement.sums.class_of_unit[unit] >= 0;
 }
 

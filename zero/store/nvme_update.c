@@ -80,7 +80,7 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
         const struct eng_unit *unit = &z->units[z->layout.buckets[s].unit];
         if (!waits_for(z, s))
             continue;
-        if (!unit->trains || (z->io[s].trains && !eng_fused_early(z, s)))
+        if (!unit->trains || (z->io[s].trains && !eng_updates_early(z, s)))
             return DUE_IN_STEP;
         due = unit->handed > due ? unit->handed : due;
     }
@@ -328,7 +328,7 @@ void eng_tier_fuse(zero_ctx *z)
     // were due last, is what the next one needs last. To begin with it would be to wait for the end
     // of the backward pass, which is what a fused step is to avoid. If no tile is due before
     // zero_step(), updates alternate as all others do.
-    const bool early = eng_fused_possible(z);
+    const bool early = z->stepping.early;
     choose_tiles(z, !early && goes_up(z, z->updates + 1));
     if (early)
         sort_tiles(z);
@@ -345,10 +345,10 @@ static bool is_complete(const zero_ctx *z, size_t tile)
         const size_t s = z->tier->tiles.pieces[i].bucket;
         const struct eng_bucket_io *io = &z->io[s];
         const zero_unit unit = z->layout.buckets[s].unit;
-        if (waits_for(z, s) && (!eng_fused_closed(z, unit) || eng_device_waits(z, unit)))
+        if (waits_for(z, s) && (!z->units[unit].closed || eng_device_waits(z, unit)))
             return false;
         if (io->trains &&
-            (!eng_fused_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
+            (!eng_updates_early(z, s) || (io->reduce_started && !coll_complete(&io->reduce))))
             return false;
     }
     return true;
@@ -360,7 +360,7 @@ static bool is_complete(const zero_ctx *z, size_t tile)
 static bool is_ready(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
-    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_fused_hopeless(z))
+    if (eng_tier_has_point(tier) || tier->updated == tier->chosen || eng_step_hopeless(z))
         return false;
     const size_t tile = tier->order[tier->updated];
     return is_complete(z, tile) && off_pipeline_ready(tier->pipeline) &&
