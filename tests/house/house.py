@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CEILINGS = HERE / 'ceilings.txt'
 PRODUCT = ('base', 'collectives', 'offload', 'checkpoint', 'zero', 'tools', 'examples')
-GATES = ('cycles', 'floors', 'names', 'modes', 'unused', 'lengths', 'asserts', 'sentences')
+GATES = ('cycles', 'floors', 'names', 'modes', 'unused', 'prefixes', 'lengths', 'asserts', 'sentences')
 
 
 def arguments(about):
