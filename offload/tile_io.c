@@ -207,8 +207,9 @@ static void check_op(const struct off_tile_io *tile_io, const struct off_tile_op
     if (tile_io->moving[op->tile])
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be moved, and is under way already",
                   path, op->tile);
-    else if (op->direction == OFF_READ && !op->recorded &&
-             !off_tilefile_has_contents(tile_io->tilefile, op->tile))
+    else if (op->direction == OFF_READ &&
+             (op->recorded ? op->recorded->stored == 0
+                           : !off_tilefile_has_contents(tile_io->tilefile, op->tile)))
         zero_fail(failure, ZERO_E_STATE, "%s: tile %zu is to be read and was never written", path,
                   op->tile);
 }

@@ -227,6 +227,8 @@ static zero_result read_entry(const struct off_tilefile *tilefile, size_t tile,
     memcpy(entry,
            tilefile->record + sizeof(struct off_record_head) + payload_bytes + tile * sizeof *entry,
            sizeof *entry);
+    if (entry->has == 0)
+        *entry = (struct off_record_entry){.has = 0}; // what else it says means nothing
     if (entry->has == 0 || (entry->has == 1 && entry->place < OFF_TILEFILE_PLACES &&
                             entry->stored > 0 && entry->stored <= t->bytes))
         return ZERO_OK;

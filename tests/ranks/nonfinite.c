@@ -296,6 +296,23 @@ static void error_in_a_slice(void **state)
     everywhere(&job, stops);
 }
 
+// In the padding behind a gradient, where nothing but the program writes.
+static void error_behind_the_end(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct job job = three_bad(i ? ZERO_BF16 : ZERO_F32, ZERO_NONFINITE_ERROR);
+        memset(job.model.faults, 0, sizeof job.model.faults);
+        job.model.faults[0] = (struct synthetic_fault){true, BAD_STEP, 4, 0, 0, 240, NAN};
+        job.expected = (zero_step_result){.bad_element = 240, .bad_micro = 4};
+        job.message = "embedding, slice 0, element 240 (behind its end: the program writes more "
+                      "than the gradient has), is not finite in micro-batch 4";
+        everywhere(&job, stops);
+        job.policy = ZERO_NONFINITE_SKIP;
+        everywhere(&job, skips);
+    }
+}
+
 static void sum_overflows(void **state)
 {
     (void)state;
@@ -406,6 +423,7 @@ int main(void)
         cmocka_unit_test(error_names_the_first),
         cmocka_unit_test(error_in_the_last_unit),
         cmocka_unit_test(error_in_a_slice),
+        cmocka_unit_test(error_behind_the_end),
         cmocka_unit_test(sum_overflows),
         cmocka_unit_test(skip_goes_on),
         cmocka_unit_test(norm_alone),

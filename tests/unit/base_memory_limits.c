@@ -65,6 +65,13 @@ static void the_host_says_what_is_available(void **state)
     assert_int_equal(limits.address_used, 4 * MIB);
 }
 
+static void no_more_is_available_than_there_is(void **state)
+{
+    (void)state;
+    write_file("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  16384 kB\n");
+    assert_int_equal(look().available, 2 * MIB);
+}
+
 /** Every group above ours limits us too, up to where the hierarchy is mounted. */
 static void the_tightest_group_counts(void **state)
 {
@@ -200,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_known_of_an_empty_host),
         cmocka_unit_test(the_host_says_what_is_available),
+        cmocka_unit_test(no_more_is_available_than_there_is),
         cmocka_unit_test(the_tightest_group_counts),
         cmocka_unit_test(a_mount_shows_a_part),
         cmocka_unit_test(a_long_list_and_a_small_stack),

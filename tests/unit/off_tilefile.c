@@ -1,5 +1,6 @@
 // offload/tilefile.h: what a job that is cut otherwise now, and a forked child, leave of a file.
 #include "base/error.h"
+#include "base/hash.h"
 #include "offload/tilefile.h"
 #include "tests/unit/temporary.h"
 
@@ -350,6 +351,42 @@ static void a_child_leaves_the_file_and_its_lock(void **state)
     assert_int_equal(access(config.path, F_OK), -1);
 }
 
+// The record at the beginning of the file: its first entry has no contents, and says a place and a
+// size that there are not.
+static void an_entry_without_contents_says_nothing_else(void **state)
+{
+    (void)state;
+    enum { HEAD = 72, SIZE = HEAD + 4 + TILES * 24, CHECKSUM = 64 };
+    const struct off_tilefile_config config = config_of(as_they_were, TILES, PAYLOAD);
+    const struct {
+        uint64_t checksum, stored;
+        uint32_t place, has;
+    } entry = {7, 1 << 30, 7, 0};
+    unsigned char record[SIZE], payload[PAYLOAD];
+    struct off_tilefile *tilefile;
+    size_t bytes;
+    int recorded;
+    off_tilefile_close(open_with_records(), false);
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    ok(off_tilefile_recover(tilefile, 1, payload, &bytes, &failure));
+    off_tilefile_close(tilefile, false);
+    const int fd = open(temporary_path(&temporary, "slots"), O_RDWR);
+    assert_int_equal(pread(fd, record, SIZE, 0), SIZE);
+    memcpy(record + HEAD + 4, &entry, sizeof entry);
+    memset(record + CHECKSUM, 0, 8);
+    const uint64_t sum = base_hash64(record, SIZE, 0);
+    memcpy(record + CHECKSUM, &sum, sizeof sum);
+    assert_int_equal(pwrite(fd, record, SIZE, 0), SIZE);
+    close(fd);
+    ok(open_tilefile(&tilefile, &config, &recorded));
+    assert_int_equal(recorded, 1);
+    ok(off_tilefile_recover(tilefile, 0, payload, &bytes, &failure));
+    assert_false(off_tilefile_has_contents(tilefile, 0));
+    assert_int_equal(off_tilefile_stored_bytes(tilefile, 0), 0);
+    assert_int_equal(off_tilefile_next_place(tilefile, 0), off_tilefile_current_place(tilefile, 0));
+    off_tilefile_close(tilefile, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +399,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_taken_back_is_not_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_identity_is_no_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_record_may_be_large, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_entry_without_contents_says_nothing_else, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_child_leaves_the_file_and_its_lock, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,9 +2,9 @@
  * zero/core/store_table.h: where a rank keeps its state, which is master weights and moments, sums
  * of gradients and working copies.
  *
- * One table of operations a kind of store. zero_open() chooses it, and zero_commit() once more if
- * offload_update=auto has left it open; from then on z->store never changes. What a store has
- * nothing to do for is an entry that does nothing, so callers never ask which store there is.
+ * One table of operations a kind of store. zero_open() chooses it, and zero_commit() again, once
+ * for each configuration whose memory it counts; after that z->store never changes. What a store
+ * has nothing to do for is an entry that does nothing, so callers never ask which store there is.
  *
  *     name      weights and moments are     the update reads and writes them
  *     host      in memory of the host       there.

@@ -78,7 +78,6 @@ static struct eng_bad first_bad(const zero_ctx *z, const uint64_t *blamed)
             .slice = (uint64_t)slice->index,
             .element = element - slice->granule * BASE_GRANULE,
         };
-        assert(bad.element < slice->numel);
         eng_bad_min(&first, &bad);
     }
     return first;

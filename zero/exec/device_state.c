@@ -387,5 +387,3 @@ void device_state_free(zero_ctx *z)
     base_free(state->metric_memory);
     base_tables_free(&state->tables);
 }
-
-/* ------------------------------------------------------------------ copies */

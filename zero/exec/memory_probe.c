@@ -94,7 +94,7 @@ static const struct eng_param *largest_that_trains(const struct eng_model *model
     return largest;
 }
 
-/** As update.c and stochastic.c do it. */
+/** As host_update.c and stochastic.c do it. */
 static void update_block(const struct updating *of, struct block *block)
 {
     const struct base_kernels *kernels = of->z->cpu.kernels;

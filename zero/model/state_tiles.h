@@ -25,7 +25,7 @@ struct eng_piece {
     size_t moment_size;             /**< and of each moment, */
     int moments;                    /**< of which there are so many */
     unsigned never_negative;        /**< as of its bucket */
-    size_t first_segment, segments; /**< that update it: update.c */
+    size_t first_segment, segments; /**< that update it: host_update.c */
 };
 
 /** Some that follow each other: pieces, tiles, or strips. */

@@ -32,7 +32,8 @@ size_t eng_load_bytes(const zero_ctx *z, int rank)
     struct eng_match match;
     struct eng_moment moment;
     eng_match_lay(z, &match, &tables);
-    eng_moment_lay(z, &moment, &tables);
+    eng_moment_lay(z, &moment, &tables); // the checkpoint's,
+    eng_moment_lay(z, &moment, &tables); // and what its fingerprint is checked with
     eng_digest_lay(z, &digest, &tables);
     return ckpt_loader_bytes(&need) + load.blob_bytes + ENG_LOAD_BLOCK + tables.bytes;
 }

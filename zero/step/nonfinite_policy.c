@@ -68,6 +68,17 @@ zero_result eng_policy_resolve(struct eng_config *config, const struct eng_model
 
 /* ------------------------------------------------------------------ at a step */
 
+/** " behind its last one ..." of an element that is padding: nothing but the program writes there.
+ */
+static const char *behind(const zero_ctx *z, const zero_step_result *bad)
+{
+    const struct eng_slice *slice =
+        eng_layout_slice(&z->layout, &z->model, bad->bad_param, bad->bad_slice);
+    return slice && bad->bad_element >= slice->numel
+               ? " (behind its end: the program writes more than the gradient has)"
+               : "";
+}
+
 /** Says in words what was not finite. */
 static void describe(const zero_ctx *z, char *text, size_t size)
 {
@@ -81,11 +92,11 @@ static void describe(const zero_ctx *z, char *text, size_t size)
         snprintf(text, size, "every gradient is finite, but their sum overflows");
     else
         snprintf(text, size,
-                 "the gradient of %s, slice %d, element %llu, is not finite in micro-batch %llu, "
+                 "the gradient of %s, slice %d, element %llu%s, is not finite in micro-batch %llu, "
                  "computed by rank %d",
                  z->model.params[bad->bad_param].name, bad->bad_slice,
-                 (unsigned long long)bad->bad_element, (unsigned long long)bad->bad_micro,
-                 bad->bad_rank);
+                 (unsigned long long)bad->bad_element, behind(z, bad),
+                 (unsigned long long)bad->bad_micro, bad->bad_rank);
 }
 
 zero_result eng_policy_nonfinite(zero_ctx *z, bool fused)

@@ -14,10 +14,12 @@
 
 /* ------------------------------------------------------------------ writing */
 
+static const uint64_t last_generation = UINT64_MAX >> 1;
+
 /** A record's number: its generation, and whether it is a job's beginning. */
 static uint64_t number_of(uint64_t generation, bool beginning)
 {
-    assert(generation <= UINT64_MAX >> 1);
+    assert(generation <= last_generation);
     return generation << 1 | beginning;
 }
 
@@ -132,10 +134,6 @@ static zero_result go_back(zero_ctx *z, struct base_error *error)
 {
     struct eng_tier *tier = z->tier;
     struct eng_recovery *recovery = &tier->recovery;
-    if (!recovery->payload)
-        recovery->payload = base_calloc(tier->payload_room, 1);
-    if (!recovery->payload)
-        return zero_fail(error, ZERO_E_NOMEM, "%s: no memory for a record", tier->path);
     assert(recovery->age >= 0 && recovery->age < tier->recorded);
     const zero_result r = off_tilefile_recover(tier->tilefile, recovery->age, recovery->payload,
                                                &recovery->payload_bytes, error);
@@ -266,6 +264,11 @@ zero_result eng_tier_meet(zero_ctx *z)
         return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %d ranks", world);
     tell_torn(z);
     zero_result r = eng_exchange(z, &mine, sizeof mine, all);
+    if (!r && newest_generation(all, (size_t)world) == last_generation)
+        r = eng_fail_agreed(z, ZERO_E_CORRUPT,
+                            "%s: the record of a rank has the last number there is, which no step "
+                            "has written: remove the files",
+                            tier->path);
     if (r)
         goto out;
     recovery->found = common_record(all, world, false, &number);

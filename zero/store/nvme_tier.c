@@ -89,6 +89,7 @@ static void lay_tables(const zero_ctx *z, size_t tiles, struct eng_tier *tier)
     tier->due = base_tables_add(tables, tiles + 1, sizeof *tier->due);
     tier->left = base_tables_add(tables, z->layout.bucket_count, sizeof *tier->left);
     tier->payload = base_tables_add(tables, tier->payload_room, 1);
+    tier->recovery.payload = base_tables_add(tables, tier->payload_room, 1);
 }
 
 /** What the state needs: its file, and the memory that it moves through, where so much is beside
@@ -433,7 +434,6 @@ static void end(void *user)
     off_tilefile_close(tier->tilefile, tier->remove);
     eng_tiles_free(&tier->tiles);
     base_tables_free(&tier->tables);
-    base_free(tier->recovery.payload);
     base_free(tier);
 }
 
