@@ -9,13 +9,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+more="peers" # by name only: a Python with PyTorch and DeepSpeed, ZERO_PYTHON or python3
 all="update reduce collectives network mpi step gpt2 share local codec save offload"
 
 for name in "$@"; do
-    case " $all " in
+    case " $all $more " in
     *" $name "*) ;;
     *)
-        echo "tests/bench.sh: no benchmark '$name'; there are: $all" >&2
+        echo "tests/bench.sh: no benchmark '$name'; there are: $all $more" >&2
         exit 2
         ;;
     esac
@@ -31,6 +32,7 @@ for name in $names; do
     echo "== $name"
     case "$name" in
     mpi) tests/bench/mpi.sh build/bin/tests ;;
+    peers) build/bin/tests/bench_peers "${ZERO_PYTHON:-python3}" ;;
     save) build/bin/tests/bench_save build build/bin/zero-run ;;
     *) "build/bin/tests/bench_$name" ;;
     esac
