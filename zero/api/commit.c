@@ -134,59 +134,6 @@ size_t eng_commit_bytes(const zero_ctx *z)
     return most > values ? most : values;
 }
 
-/** Values that would have no effect on any tensor. */
-static zero_result check_precision(const struct eng_config *config, const struct eng_model *model,
-                                   struct base_error *error)
-{
-    size_t narrow = 0, trained = 0, narrow_trained = 0, with_moments = 0;
-    for (size_t p = 0; p < model->param_count; p++) {
-        const struct eng_param *param = &model->params[p];
-        const bool is_narrow = param->dtype != ZERO_F32, trains = !param->frozen;
-        narrow += is_narrow;
-        trained += trains;
-        narrow_trained += is_narrow && trains;
-        with_moments += eng_model_moments(model, p) > 0;
-    }
-    if (config->no_masters && narrow == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "master=none, but all %zu tensors are f32, which are their own master "
-                         "weights: it is for bf16 and f16",
-                         model->param_count);
-    if (config->no_masters && narrow_trained == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "master=none, but all %zu tensors of bf16 and f16 are frozen, and have no "
-                         "master weights anyway",
-                         narrow);
-    if (config->moment_dtype != ZERO_F32 && with_moments == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "moments=%s, but no optimizer of the %zu tensors that train keeps moments",
-                         config->moments, trained);
-    if (config->comm_dtype != ZERO_DTYPE_DEFAULT && trained == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "comm_dtype=%s, but all %zu tensors are frozen: no gradient travels",
-                         eng_dtype_name(config->comm_dtype), model->param_count);
-    if (config->grads_nvme && trained == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "offload_grads=nvme, but all %zu tensors are frozen: there are no sums",
-                         model->param_count);
-    return ZERO_OK;
-}
-
-/** Values that would have no effect on tensors, all of which stay in memory. */
-static zero_result check_staged(const struct eng_config *config, const struct eng_layout *layout,
-                                struct base_error *error)
-{
-    size_t staged = 0;
-    for (size_t s = 0; s < layout->bucket_count; s++)
-        staged += !layout->buckets[s].persistent;
-    if (config->params_nvme && staged == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "offload_params=nvme, but no tensor has more than persist_numel=%" PRId64
-                         " elements in a unit: all of them stay in memory",
-                         config->persist_numel);
-    return ZERO_OK;
-}
-
 /** The model, and what of the configuration follows from it. */
 static zero_result complete(zero_ctx *z, struct base_error *error)
 {
@@ -194,7 +141,7 @@ static zero_result complete(zero_ctx *z, struct base_error *error)
         return zero_fail(error, z->call.refused.result, "%s", z->call.refused.message);
     zero_result r = eng_model_complete(&z->model, error);
     if (!r)
-        r = check_precision(&z->config, &z->model, error);
+        r = eng_config_check_model(&z->config, &z->model, error);
     return r ? r : eng_policy_resolve(&z->config, &z->model, &z->stepping.scale, error);
 }
 
@@ -209,7 +156,7 @@ static zero_result make_layout(zero_ctx *z, struct base_error *error)
     zero_result r = eng_exec_check(config, &z->model, error);
     if (!r)
         r = eng_layout_make(&z->layout, &z->model, config->world, config->persist_numel, error);
-    return r ? r : check_staged(config, &z->layout, error);
+    return r ? r : eng_config_check_layout(config, &z->layout, error);
 }
 
 /** Three texts, each ended by a zero: the plan for people, the plan as JSON, and why it does not

@@ -24,6 +24,9 @@ enum {
     ENG_PATH_BYTES = 4096, /**< of a directory, with the working directory before it */
 };
 
+struct eng_layout;
+struct eng_model;
+
 /** The name of a context without one. */
 #define ENG_CONTEXT_NAME "main"
 
@@ -208,6 +211,13 @@ bool eng_config_may_leave_blocks(const struct eng_config *config);
 
 /** Whether reduction, sum_group, stage and micro_batches go together. ZERO_E_INVALID. */
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error);
+
+/** Whether values that were given have an effect on these tensors, and on those that do not stay in
+ * memory anyway. ZERO_E_INVALID. */
+zero_result eng_config_check_model(const struct eng_config *config, const struct eng_model *model,
+                                   struct base_error *error);
+zero_result eng_config_check_layout(const struct eng_config *config,
+                                    const struct eng_layout *layout, struct base_error *error);
 
 /** What the configuration says of placements. apart: a rank adds up micro-batches of its own before
  * they travel; blocks: rounds may leave blocks of micro-batches unfinished. */
