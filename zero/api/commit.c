@@ -56,13 +56,6 @@ static zero_result settings_differ(size_t rank, const char *name, int64_t a, int
                      first, other);
 }
 
-static int64_t compress_of(const struct eng_config *config)
-{
-    if (strcmp(config->compress, "auto") == 0)
-        return ENG_COMPRESS_AUTO;
-    return strcmp(config->compress, "on") == 0 ? ENG_COMPRESS_ON : ENG_COMPRESS_OFF;
-}
-
 static void list_settings(const zero_ctx *z, struct setting settings[SETTINGS])
 {
     const struct eng_config *c = &z->config;
@@ -93,8 +86,8 @@ static void list_settings(const zero_ctx *z, struct setting settings[SETTINGS])
         {"master", c->no_masters},
         {"moments", c->moment_dtype == ZERO_BF16},
         {"tile_bytes", c->tile_bytes},
-        {"recovery", strcmp(c->recovery, "durable") == 0},
-        {"compress", compress_of(c)},
+        {"recovery", eng_config_value(c, "recovery")},
+        {"compress", eng_config_value(c, "compress")},
         {"seed", (int64_t)c->seed},
         {"tensors", (int64_t)z->model.param_count},
         {"groups", (int64_t)z->model.group_count},
@@ -274,10 +267,10 @@ static zero_result decide(zero_ctx *z)
 
 static void add_observers(zero_ctx *z)
 {
-    if (z->config.paranoid)
-        eng_observer_add(z, &eng_paranoid_observer);
-    if (z->config.verify_micro)
-        eng_observer_add(z, &eng_verify_observer);
+    const struct eng_observer *const observers[] = {&eng_paranoid_observer, &eng_verify_observer};
+    for (size_t i = 0; i < sizeof observers / sizeof *observers; i++)
+        if (eng_config_value(&z->config, observers[i]->key))
+            eng_observer_add(z, observers[i]);
 }
 
 /** What ranks tell each other when a step ends. The save is the last part: it may exchange more

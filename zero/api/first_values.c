@@ -19,7 +19,6 @@
 #include <string.h>
 
 enum {
-    SAMPLES = 6,  // granules of a slice: the first one, the last one, and some in between
     AT_ONCE = 32, // elements that ranks show each other: 128 bytes of each
     SHOWN = 4     // ranks that a message names
 };
@@ -32,7 +31,7 @@ struct comparison {
 /** Granules of a slice that are compared, in ascending order. */
 struct sample {
     size_t count;
-    size_t granules[SAMPLES]; /**< where not all are compared */
+    size_t granules[ENG_SAMPLES]; /**< where not all are: the first, the last, some in between */
     bool all;
 };
 
@@ -43,7 +42,7 @@ static void take_granule(struct sample *sample, size_t granule)
     for (size_t i = 0; i < sample->count; i++)
         if (sample->granules[i] == granule)
             return;
-    assert(sample->count < SAMPLES);
+    assert(sample->count < ENG_SAMPLES);
     for (; at > 0 && sample->granules[at - 1] > granule; at--)
         sample->granules[at] = sample->granules[at - 1];
     sample->granules[at] = granule;
@@ -53,14 +52,14 @@ static void take_granule(struct sample *sample, size_t granule)
 /** A function of the tensor and the slice, and of nothing else. */
 static struct sample sample_of(const zero_ctx *z, const struct eng_slice *slice)
 {
-    struct sample sample = {.all = z->config.paranoid || slice->granules <= SAMPLES};
+    struct sample sample = {.all = slice->granules <= eng_config_samples(&z->config)};
     if (sample.all) {
         sample.count = slice->granules;
         return sample;
     }
     take_granule(&sample, 0);
     take_granule(&sample, slice->granules - 1);
-    for (uint64_t i = 2; i < SAMPLES; i++) {
+    for (uint64_t i = 2; i < ENG_SAMPLES; i++) {
         const uint64_t which[] = {(uint64_t)slice->index, i};
         const uint64_t hash =
             base_hash64(which, sizeof which, z->model.params[slice->param].name_hash);
@@ -322,7 +321,7 @@ static zero_result compare_all(const struct comparison *c)
     bool differs = false;
     hash_all(z, &hash, &error);
     zero_result r = eng_agree(z, &error, "first values");
-    if (!r && z->config.world > 1)
+    if (!r)
         r = compare(c, hash, &error, &differs);
     return r || !differs ? r : find(c);
 }

@@ -387,6 +387,13 @@ void eng_config_set_source(struct eng_config *config, const char *key, enum eng_
     config->sources[index] = source;
 }
 
+int64_t eng_config_value(const struct eng_config *config, const char *key)
+{
+    const int index = eng_key_find(key, strlen(key));
+    assert(index >= 0);
+    return load(config, &eng_keys[index]);
+}
+
 bool eng_config_given(const struct eng_config *config, const char *key)
 {
     const enum eng_source source = eng_config_source(config, key);

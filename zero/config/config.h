@@ -22,6 +22,7 @@ enum {
     ENG_MAX_MICRO_BATCHES = 1 << 20,
     ENG_VALUE_BYTES = 256, /**< of a value as text */
     ENG_PATH_BYTES = 4096, /**< of a directory, with the working directory before it */
+    ENG_SAMPLES = 6,       /**< granules that are compared for all of a slice */
 };
 
 struct eng_layout;
@@ -249,8 +250,15 @@ bool eng_config_gathers_wait(const struct eng_config *config);
 bool eng_config_updates_early(const struct eng_config *config);
 /** verify_micro: words of the hash of a gradient. */
 size_t eng_config_hash_words(const struct eng_config *config);
+/** How many granules of a slice have first values that ranks compare, where it has more: at most
+ * ENG_SAMPLES, or SIZE_MAX. */
+size_t eng_config_samples(const struct eng_config *config);
+/** So many tiles of state are cut into strips (zero/store/strips.h) together. */
+size_t eng_config_tiles_in_group(const struct eng_config *config);
 
-/** Where the value of the key of this name came from. */
+/** The value of the key of this name: a number, or the index of a choice. */
+int64_t eng_config_value(const struct eng_config *config, const char *key);
+/** Where it came from. */
 enum eng_source eng_config_source(const struct eng_config *config, const char *key);
 void eng_config_set_source(struct eng_config *config, const char *key, enum eng_source source);
 /** Whether the program, the environment or an option gave one. */

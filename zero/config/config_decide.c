@@ -155,6 +155,23 @@ size_t eng_config_hash_words(const struct eng_config *config)
     return config->resident ? 2 : 1; // a device's hash is a sum modulo 2^128
 }
 
+size_t eng_config_samples(const struct eng_config *config)
+{
+    return config->paranoid ? SIZE_MAX : ENG_SAMPLES;
+}
+
+/** Tiles of a group, and their bytes, at most. */
+enum { GROUP_TILES = 12, GROUP_BYTES = 12 << 20 };
+
+size_t eng_config_tiles_in_group(const struct eng_config *config)
+{
+    const size_t fit = GROUP_BYTES / (size_t)config->tile_bytes;
+    // Where nothing is cut into strips each tile is a group.
+    if (fit == 0 || (!config->params_nvme && !config->grads_nvme))
+        return 1;
+    return fit < GROUP_TILES ? fit : GROUP_TILES;
+}
+
 static zero_result decide_gather(struct eng_config *config, struct base_error *error)
 {
     const bool asked = strcmp(config->gather, "shared") == 0;

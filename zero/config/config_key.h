@@ -56,9 +56,6 @@ enum { ENG_OFFLOAD_NONE, ENG_OFFLOAD_HOST, ENG_OFFLOAD_NVME };
 /** Values of the key `offload_update`. */
 enum { ENG_UPDATER_AUTO, ENG_UPDATER_HOST, ENG_UPDATER_DEVICE };
 
-/** Values of the key `compress`. */
-enum { ENG_COMPRESS_AUTO, ENG_COMPRESS_ON, ENG_COMPRESS_OFF };
-
 extern const struct eng_key eng_keys[ENG_CONFIG_KEYS];
 
 /** The index of the key called `name` (of `length` bytes), -1: none. */

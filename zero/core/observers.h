@@ -23,7 +23,7 @@ enum eng_unit_event {
  * the order in which they were added, up to the first failure. Every entry is *local* unless it
  * says otherwise. */
 struct eng_observer {
-    const char *name;
+    const char *key; /**< of the configuration, which switches it on: 1, or 0 */
     /** Micro-batches that each rank computes once more at the end of a step: the first ones of the
      * next rank. Their gradients go into no sum. */
     int again;

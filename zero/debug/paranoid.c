@@ -463,7 +463,7 @@ bool eng_paranoid_describe(const zero_ctx *z, const void *address, char *message
 }
 
 const struct eng_observer eng_paranoid_observer = {
-    .name = "paranoid",
+    .key = "paranoid",
     .tables = tables,
     .addresses = addresses,
     .make = make_both,

@@ -106,7 +106,7 @@ static zero_result compare_all(zero_ctx *z)
 }
 
 const struct eng_observer eng_verify_observer = {
-    .name = "verify_micro",
+    .key = "verify_micro",
     .again = 1,
     .tables = tables,
     .make = make_hashes,

@@ -70,15 +70,16 @@ static zero_result match_config(const struct comparison *c, struct eng_match *ma
 {
     const struct eng_config *config = &c->z->config;
     const struct ckpt_state *state = &c->manifest->state;
+    const char *reduction = state->local ? "local" : "canonical";
     zero_result r = match_batch(c, match);
     if (!r)
         r = same_number(c, "sum_group", state->sum_group, (uint64_t)config->sum_group);
     if (!r && (c->z->step > 0 || eng_config_given(config, "seed")))
         r = same_number(c, "seed", state->seed, config->seed);
-    if (!r && state->local != config->local)
+    if (!r && strcmp(reduction, config->reduction) != 0)
         r = zero_fail(c->error, ZERO_E_INVALID,
-                      "%s was saved with reduction=%s, and this job has %s", c->path,
-                      state->local ? "local" : "canonical", config->local ? "local" : "canonical");
+                      "%s was saved with reduction=%s, and this job has %s", c->path, reduction,
+                      config->reduction);
     if (!r && state->comm_dtype != eng_ckpt_dtype(config->comm_dtype))
         r = zero_fail(c->error, ZERO_E_INVALID,
                       "%s was saved with another comm_dtype than this job has", c->path);
