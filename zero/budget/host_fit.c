@@ -172,8 +172,8 @@ static bool judge_disk(zero_ctx *z)
     snprintf(fit->reason, sizeof fit->reason,
              "%d rank%s at stage %d: %s needed in %.200s, but %s free there", fit->host_ranks,
              fit->host_ranks > 1 ? "s" : "", z->config.stage,
-             eng_human(eng_plan_of_host(&z->plan, z->plan.in_files.sum), needed),
-             z->config.nvme_dir, eng_human(disk->found, found));
+             eng_human(eng_plan_of_host(&z->plan, z->plan.in_files.sum), needed), disk->directory,
+             eng_human(disk->found, found));
     return false;
 }
 

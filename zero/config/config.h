@@ -238,6 +238,8 @@ void eng_config_decide_update(struct eng_config *config, bool device);
 int64_t eng_config_updater(const struct eng_config *config);
 /** Where the state is, as the key has it; on the host "host" says no more than "none". */
 int64_t eng_config_offload(const struct eng_config *config);
+/** Who updates what is offloaded from a GPU, in a word: "host" or "device"; NULL: nothing is. */
+const char *eng_config_updates_by(const struct eng_config *config);
 /** How ranks of a host come by gathered parameters, in a word. */
 const char *eng_config_gather(const struct eng_config *config);
 /** Whether each rank keeps its part of the parameters only. */

@@ -118,6 +118,13 @@ int64_t eng_config_offload(const struct eng_config *config)
     return config->on_device && on_host ? ENG_OFFLOAD_HOST : ENG_OFFLOAD_NONE;
 }
 
+const char *eng_config_updates_by(const struct eng_config *config)
+{
+    if (!config->on_device || strcmp(config->offload_optimizer, "none") == 0)
+        return NULL;
+    return config->streamed ? "device" : "host";
+}
+
 const char *eng_config_gather(const struct eng_config *config)
 {
     if (config->stage == 0)

@@ -121,9 +121,10 @@ struct eng_codec_rate {
     double ratio;   /**< encoded to as much of them */
 };
 
-/** The directory of files. Where only a plan is made, what a short probe has found. */
+/** Where files are. Where only a plan is made, what a short probe has found. */
 struct eng_plan_disk {
-    uint64_t found; /**< bytes that are free, or in files that are used again */
+    const char *directory; /**< NULL: there are no files, and nothing below is known */
+    uint64_t found;        /**< bytes that are free, or in files that are used again */
     bool known;
     const char *pages;       /**< of memory for tiles, as they were got; NULL: not known yet */
     const char *engine;      /**< what reads and writes, as in the configuration; NULL: not known
@@ -158,7 +159,7 @@ struct eng_plan {
     size_t *gpu_ranks;          /**< and what it has on its GPU */
     int world;
     struct eng_fit fit;
-    struct eng_gpu_fit gpu_fit; /**< with config.on_device */
+    struct eng_gpu_fit gpu_fit; /**< all zero: no rank has anything there */
     char *text, *json;
 };
 
@@ -247,14 +248,6 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
  * most a twentieth of that. 0: it is not known, or there is no such file. */
 int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *config, size_t units,
                       double *unit_s);
-/** So many units a rank gathers. */
-size_t eng_plan_gathered(const struct eng_plan_facts *facts);
-
-/** Who updates what is offloaded from a GPU: "host" or "device"; NULL: nothing is. */
-const char *eng_plan_updater(const struct eng_config *config);
-
-/** The way of the gathers: "none", "copy" or "shared". */
-const char *eng_plan_gather(const struct eng_config *config);
 
 /** Bytes for people, exact below 10 KiB; returns `out`. */
 const char *eng_human(uint64_t bytes, char out[32]);

@@ -67,7 +67,7 @@ static json_t *real_or_null(bool known, double value)
 static json_t *describe_updater(const struct eng_plan_facts *facts)
 {
     const struct eng_updater *updater = facts->updater;
-    const char *by = eng_plan_updater(facts->config);
+    const char *by = eng_config_updates_by(facts->config);
     if (!by)
         return json_null();
     return json_pack("{s:s, s:s?}", "by", by, "reason", *updater->why ? updater->why : NULL);
@@ -78,7 +78,7 @@ static json_t *describe_choices(const struct eng_plan_facts *facts)
     const struct eng_config *config = facts->config;
     return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:o}", "kernels",
                      facts->kernels->name, "transport", config->transport, "gather",
-                     eng_plan_gather(config), "reduction", config->reduction, "sum_group",
+                     eng_config_gather(config), "reduction", config->reduction, "sum_group",
                      config->sum_group, "micro_batches", config->micro_batches,
                      "micro_batches_per_rank", eng_config_rounds(config), "micro_batches_given",
                      eng_config_given(config, "micro_batches"), "private_memory",
@@ -131,6 +131,15 @@ static json_t *describe_rates(const struct eng_plan_disk *disk, bool known)
                      disk->codec.bytes_s);
 }
 
+/** So many units a rank gathers. */
+static size_t gathered(const struct eng_plan_facts *facts)
+{
+    size_t units = 0;
+    for (size_t u = 0; u < facts->layout->unit_count; u++)
+        units += facts->placement->units[u].gather_bytes > 0;
+    return units;
+}
+
 /** What a step is expected to take, added to the description of files; null: it is not known. */
 static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
                                 const struct eng_plan_facts *facts)
@@ -139,7 +148,7 @@ static json_t *with_expectation(json_t *files, const struct eng_plan *plan,
     const bool knows = eng_plan_expects(plan, facts->config, &expected);
     const bool computes = knows && !plan->disk.update.unknown;
     double unit_s;
-    const int needed = eng_plan_prefetch(plan, facts->config, eng_plan_gathered(facts), &unit_s);
+    const int needed = eng_plan_prefetch(plan, facts->config, gathered(facts), &unit_s);
     assert(!knows || expected.limit < ENG_LIMITS);
     files = with(files, "disk_s", real_or_null(knows, expected.disk_s));
     files = with(files, "memory_s", real_or_null(knows, expected.memory_s));
@@ -184,20 +193,19 @@ static json_t *describe_files(const struct eng_plan *plan, const struct eng_plan
 {
     const struct eng_plan_files *files = &facts->files;
     uint64_t read, written;
-    if (!facts->config->nvme)
+    if (!plan->disk.directory)
         return json_null();
     eng_plan_moves(plan, &read, &written);
-    json_t *object =
-        json_pack("{s:o, s:I, s:I, s:I, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:i}",
-                  "bytes", describe_spread(&plan->in_files), "bytes_here",
-                  (json_int_t)eng_plan_of_host(plan, plan->in_files.sum), "read", (json_int_t)read,
-                  "written", (json_int_t)written, "files", describe_each_file(plan), "directory",
-                  facts->config->nvme_dir, "found",
-                  plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
-                  (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
-                  (json_int_t)files->buffers, "pages", plan->disk.pages, "recovery",
-                  facts->config->recovery, "compress", facts->config->compress, "helpers",
-                  (int)eng_config_tile_threads(facts->config));
+    json_t *object = json_pack(
+        "{s:o, s:I, s:I, s:I, s:o, s:s, s:o, s:I, s:I, s:I, s:s?, s:s, s:s, s:i}", "bytes",
+        describe_spread(&plan->in_files), "bytes_here",
+        (json_int_t)eng_plan_of_host(plan, plan->in_files.sum), "read", (json_int_t)read, "written",
+        (json_int_t)written, "files", describe_each_file(plan), "directory", plan->disk.directory,
+        "found", plan->disk.known ? bytes_or_null(plan->disk.found) : json_null(), "tiles",
+        (json_int_t)files->tiles, "tile_bytes", (json_int_t)files->tile_bytes, "buffers",
+        (json_int_t)files->buffers, "pages", plan->disk.pages, "recovery", facts->config->recovery,
+        "compress", facts->config->compress, "helpers",
+        (int)eng_config_tile_threads(facts->config));
     return with_expectation(with_engine(object, plan, facts->config), plan, facts);
 }
 
@@ -205,7 +213,7 @@ static json_t *describe_memory(const struct eng_plan *plan, const struct eng_pla
 {
     json_t *rows = describe_spreads(plan->rows, eng_purpose_names, ENG_PURPOSES);
     json_t *tiers = with(json_object(), "host", rows);
-    if (facts->config->on_device)
+    if (plan->gpu_total.most > 0)
         tiers = with(tiers, "gpu", describe_spreads(plan->gpu, eng_gpu_names, ENG_GPU_PURPOSES));
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o}", "tiers", tiers, "nvme",
                      describe_files(plan, facts), "total", describe_spread(&plan->total),
@@ -258,7 +266,7 @@ static json_t *describe_gpu(const struct eng_plan *plan, const struct eng_config
 {
     const struct eng_gpu_fit *fit = &plan->gpu_fit;
     const bool known = fit->total > 0;
-    if (!config->on_device)
+    if (plan->gpu_total.most == 0)
         return json_null();
     return json_pack("{s:i, s:I, s:o, s:o, s:o, s:s?, s:o, s:s?, s:b}", "ranks", fit->ranks, "need",
                      (json_int_t)fit->needed, "memory_free",

@@ -58,18 +58,6 @@ const struct eng_plan_name eng_limit_names[ENG_LIMITS] = {
     [ENG_LIMIT_CODEC] = {"compression", "compression"},
 };
 
-const char *eng_plan_gather(const struct eng_config *config)
-{
-    return config->stage == 0 ? "none" : config->shared ? "shared" : "copy";
-}
-
-const char *eng_plan_updater(const struct eng_config *config)
-{
-    if (!config->on_device || strcmp(config->offload_optimizer, "none") == 0)
-        return NULL;
-    return config->streamed ? "device" : "host";
-}
-
 struct eng_need eng_need_place(const struct eng_placement *placement)
 {
     return (struct eng_need){
@@ -222,14 +210,6 @@ int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *conf
     while (needed - eng_config_posted(config, needed) < under_way)
         needed++;
     return needed;
-}
-
-size_t eng_plan_gathered(const struct eng_plan_facts *facts)
-{
-    size_t units = 0;
-    for (size_t u = 0; u < facts->layout->unit_count; u++)
-        units += facts->placement->units[u].gather_bytes > 0;
-    return units;
 }
 
 int eng_plan_ranks_here(const struct eng_plan *plan)

@@ -189,6 +189,7 @@ static void path_of(const zero_ctx *z, int rank, char path[ENG_TIER_PATH])
 void eng_tier_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 {
     struct statvfs status;
+    disk->directory = z->config.nvme_dir;
     disk->known = false;
     if (z->tier && z->tier->pipeline)
         disk->pages = off_pages_text(off_pipeline_pages(z->tier->pipeline)->kind);

@@ -29,6 +29,7 @@ static zero_result memory_needs(const zero_ctx *z, const struct eng_placement *p
 static void no_disk(const zero_ctx *z, struct eng_plan_disk *disk)
 {
     (void)z;
+    disk->directory = NULL;
     disk->known = false;
 }
 
