@@ -5,7 +5,6 @@
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
 #include "tests/cuda/room.h"
-#include "zero/budget/updater_choice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

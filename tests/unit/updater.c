@@ -4,7 +4,6 @@
 
 #include "base/device.h"
 #include "collectives/gpu/gcomm.h"
-#include "zero/budget/updater_choice.h"
 #include "zero/core/context.h"
 #include "zero/exec/memory_probe.h"
 

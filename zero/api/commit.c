@@ -1,7 +1,6 @@
 #include "zero/api/commit.h"
 #include "zero/api/compare.h"
 #include "zero/budget/budget.h"
-#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 #include "zero/core/stop.h"
 #include "zero/core/telemetry.h"

@@ -160,4 +160,5 @@ const struct eng_planner eng_budget_planner = {
     .renew = renew_plan,
     .check = check_room,
     .check_load = eng_fit_load,
+    .device_fit = eng_gpu_fit_device,
 };

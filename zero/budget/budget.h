@@ -50,9 +50,7 @@ void eng_gpu_fit_look(zero_ctx *z);
  * ZERO_E_NOMEM, this rank's GPU has too little for those that share it; ZERO_E_DEVICE. Failures of
  * others are fatal, and not in it. */
 zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error);
-/** Whether this rank's GPU has what the ranks that share it need there if the device updates what
- * is offloaded; in a plan that is only made, what one rank needs. Collective. ZERO_E_DEVICE;
- * ZERO_E_NOMEM, of the host's memory. Failures of others are fatal, and not in `error`. */
+/** device_fit() of the planner. */
 zero_result eng_gpu_fit_device(zero_ctx *z, struct eng_gpu_fit *fit, struct base_error *error);
 
 #endif

@@ -2,7 +2,6 @@
 // told to be.
 
 #include "zero/budget/budget.h"
-#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 
@@ -33,7 +32,7 @@ static zero_result look(zero_ctx *z, bool may_fail, struct base_device_memory **
         coll_abort(z->comm, error->result, error->message);
         return error->result;
     }
-    eng_device_memory(z, &mine, may_fail ? &unknown : error); // the others wait, come what may
+    eng_exec_memory(z, &mine, may_fail ? &unknown : error); // the others wait, come what may
     const zero_result r = coll_exchange(z->comm, &mine, sizeof mine, *all);
     return r ? eng_comm_failed(z, r) : error->result;
 }
@@ -101,7 +100,7 @@ static uint64_t needed_by(zero_ctx *z, found_by_all all, bool device)
     struct eng_config config = z->config;
     if (strcmp(config.offload_optimizer, "none") == 0)
         config.offload_optimizer = "host";
-    if (device && eng_updater_bound(z))
+    if (device && eng_config_bound_updater(&z->config, &z->model))
         return UINT64_MAX;
     eng_config_decide_update(&config, device);
     return needed_with(z, all, &config);
@@ -167,7 +166,7 @@ static void judge_alone(const zero_ctx *z, const struct eng_plan *plan, struct e
     *fit = (struct eng_gpu_fit){.ranks = 1, .needed = plan->gpu_total.most};
     if (z->config.memory_limit == 0)
         return;
-    if (eng_device_memory(z, &there, &error)) {
+    if (eng_exec_memory(z, &there, &error)) {
         fit->verdict = ENG_FITS_UNKNOWN;
         snprintf(fit->reason, sizeof fit->reason, "%s", error.message);
         return;

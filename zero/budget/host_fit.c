@@ -1,7 +1,6 @@
 // Whether the host has what its ranks need: all of them together, for what limits all of them.
 
 #include "zero/budget/budget.h"
-#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"

@@ -228,8 +228,9 @@ struct eng_limits eng_config_limits(const struct eng_config *config, bool apart,
  * them. */
 bool eng_config_may_share(const struct eng_config *config, int stage);
 /** Why it is the host who updates what is offloaded, whatever is faster; NULL: nothing in the
- * configuration says so. */
-const char *eng_config_bound_updater(const struct eng_config *config);
+ * configuration, and in the model, if there is one by now, says so. */
+const char *eng_config_bound_updater(const struct eng_config *config,
+                                     const struct eng_model *model);
 /** Who updates what is offloaded, where that was undecided: the device, or the host. */
 void eng_config_decide_update(struct eng_config *config, bool device);
 

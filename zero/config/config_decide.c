@@ -6,6 +6,7 @@
 #include "collectives/gpu/gcomm.h"
 #include "zero/config/config_key.h"
 #include "zero/model/placement.h"
+#include "zero/model/registry.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -77,8 +78,11 @@ static bool shares(const struct eng_config *config)
     return eng_config_may_share(config, config->stage) && strcmp(config->gather, "copy") != 0;
 }
 
-const char *eng_config_bound_updater(const struct eng_config *config)
+const char *eng_config_bound_updater(const struct eng_config *config, const struct eng_model *model)
 {
+    for (size_t g = 0; model && g < model->group_count; g++)
+        if (model->groups[g].choice.own)
+            return "an optimizer of the program's own";
     if (config->nvme)
         return "state is in files";
     if (config->local && config->world > 1)
@@ -93,7 +97,7 @@ const char *eng_config_bound_updater(const struct eng_config *config)
 // Whether the device updates what is offloaded from it, or may yet.
 static bool may_stream(const struct eng_config *config)
 {
-    return config->streamed || (config->undecided && !eng_config_bound_updater(config));
+    return config->streamed || (config->undecided && !eng_config_bound_updater(config, NULL));
 }
 
 void eng_config_decide_update(struct eng_config *config, bool device)
@@ -333,7 +337,7 @@ static zero_result check_device_transport(const struct eng_config *config, struc
                       : eng_config_given(config, "device_register") ? "device_register"
                       : config->nccl_comm                           ? "zero_config.nccl_comm"
                                                                     : NULL;
-    const char *bound = config->undecided ? eng_config_bound_updater(config) : NULL;
+    const char *bound = config->undecided ? eng_config_bound_updater(config, NULL) : NULL;
     if (key && !config->resident && !may_stream(config))
         return zero_fail(error, ZERO_E_INVALID,
                          "%s is set, but no state is on a GPU%s%s: it is for device=cuda with "

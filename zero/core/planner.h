@@ -1,8 +1,9 @@
 /**
  * zero/core/planner.h: whether memory suffices for what a call needs beside what is there.
  *
- * A call that needs more memory after zero_commit() asks before it touches any. The part of the
- * engine that counts what all ranks need sets z->memory.planner in zero_open().
+ * A call that needs more memory after zero_commit() asks before it touches any; zero_commit() asks
+ * before it decides who updates. The part of the engine that counts what all ranks need sets
+ * z->memory.planner in zero_open().
  */
 #ifndef ZERO_CORE_PLANNER_H
 #define ZERO_CORE_PLANNER_H
@@ -18,6 +19,11 @@ struct eng_planner {
     zero_result (*check)(const zero_ctx *z, struct base_error *error);
     /** ZERO_E_NOMEM if what a checkpoint takes while it is loaded does not fit. *Local.* */
     zero_result (*check_load)(const zero_ctx *z, struct base_error *error);
+    /** Whether this rank's GPU has what the ranks that share it need there if the device updates
+     * what is offloaded; in a plan that is only made, what one rank needs. Collective.
+     * ZERO_E_DEVICE; ZERO_E_NOMEM, of the host's memory. Failures of others are fatal, and not in
+     * `error`. */
+    zero_result (*device_fit)(zero_ctx *z, struct eng_gpu_fit *fit, struct base_error *error);
 };
 
 /** Memory that public calls take while they run, beside what stays. Such calls set z->memory.calls

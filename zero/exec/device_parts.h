@@ -302,6 +302,10 @@ zero_result device_local_search(const zero_ctx *z, zero_unit unit, const unsigne
 
 /* ---- device_state.c */
 
+/** Whether state can be there, before any is: it can run the kernels; and, for several ranks, what
+ * device_transport needs is here. ZERO_E_UNSUPPORTED; ZERO_E_NOMEM, ZERO_E_DEVICE. */
+zero_result device_can_update(const zero_ctx *z, struct base_error *error);
+zero_result device_can_move(const zero_ctx *z, struct base_error *error);
 /** Entries of struct eng_exec. */
 zero_result device_metrics_make(const zero_ctx *z, unsigned char **memory,
                                 struct base_error *error);

@@ -45,8 +45,8 @@ zero_result eng_device_open(zero_ctx *z, struct base_error *error)
     return ZERO_OK;
 }
 
-zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memory,
-                              struct base_error *error)
+zero_result eng_exec_memory(const zero_ctx *z, struct base_device_memory *memory,
+                            struct base_error *error)
 {
     const struct eng_config *config = &z->config;
     struct base_error inner = {0};

@@ -179,7 +179,7 @@ void device_state_need(const zero_ctx *z, const struct eng_placement *placement,
 
 /* ------------------------------------------------------------------ whether it can be there */
 
-zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error)
+zero_result device_can_update(const zero_ctx *z, struct base_error *error)
 {
     const struct base_device_kernels *kernels = base_device_kernels_find(z->device->ops->name);
     void *state = NULL;
@@ -188,7 +188,7 @@ zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error)
     return r;
 }
 
-zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error)
+zero_result device_can_move(const zero_ctx *z, struct base_error *error)
 {
     return gcomm_ready(z->config.device_transport, z->device->ops, error);
 }

@@ -15,6 +15,9 @@ extern const struct eng_exec eng_exec_host, eng_exec_cuda_host, eng_exec_cuda;
 zero_result eng_exec_open(zero_ctx *z, struct base_error *error);
 /** Chooses it again, when offload_update=auto is decided. */
 void eng_exec_choose(zero_ctx *z);
+/** Decides that, where it is left to zero_commit(), with a layout that is made. Collective.
+ * ZERO_E_NOMEM, ZERO_E_DEVICE; failures of others are fatal, and not in `error`. */
+zero_result eng_updater_decide(zero_ctx *z, struct base_error *error);
 /** Whether the executor can do what the model asks for. ZERO_E_INVALID, ZERO_E_UNSUPPORTED. */
 zero_result eng_exec_check(const struct eng_config *config, const struct eng_model *model,
                            struct base_error *error);

@@ -17,19 +17,13 @@
 
 /** Finds the device, if the program computes on one. ZERO_E_UNSUPPORTED: it is not there. */
 zero_result eng_device_open(zero_ctx *z, struct base_error *error);
-/** What memory it has, also where only a plan is made. ZERO_E_UNSUPPORTED: it is not there;
- * ZERO_E_DEVICE. */
-zero_result eng_device_memory(const zero_ctx *z, struct base_device_memory *memory,
-                              struct base_error *error);
+/** What memory it has for eng_exec_needs(), also where only a plan is made. ZERO_E_UNSUPPORTED: it
+ * is not there; ZERO_E_DEVICE. */
+zero_result eng_exec_memory(const zero_ctx *z, struct base_device_memory *memory,
+                            struct base_error *error);
 
 /** Whether this unit's gradient is on its way to the host. Also without a device. */
 bool eng_device_waits(const zero_ctx *z, zero_unit unit);
-/* ---- device_state.c: state on the device (config.resident) */
-
-/** Whether state can be there, before any is: it can run the kernels; and, for several ranks, what
- * device_transport needs is here. ZERO_E_UNSUPPORTED; ZERO_E_NOMEM, ZERO_E_DEVICE. */
-zero_result eng_device_can_update(const zero_ctx *z, struct base_error *error);
-zero_result eng_device_can_move(const zero_ctx *z, struct base_error *error);
 
 /* ---- device_needs.c */
 

@@ -5,23 +5,13 @@
 // copies in memory: beside an H200, which copies 50 GB/s each way (docs/benchmarks/gpu.md), that is
 // 150 GB/s a GPU. With more micro-batches the host has more to do, and the device has not.
 
-#include "zero/budget/updater_choice.h"
 #include "zero/core/api_call.h"
-
-#include "zero/budget/budget.h"
-#include "zero/core/context.h"
-#include "zero/exec/gpu.h"
+#include "zero/core/planner.h"
+#include "zero/exec/device_parts.h"
+#include "zero/exec/executors.h"
 
 #include <stdio.h>
 #include <string.h>
-
-const char *eng_updater_bound(const zero_ctx *z)
-{
-    for (size_t g = 0; g < z->model.group_count; g++)
-        if (z->model.groups[g].choice.own)
-            return "an optimizer of the program's own";
-    return eng_config_bound_updater(&z->config);
-}
 
 static void say(struct eng_updater *updater, const char *why)
 {
@@ -48,7 +38,7 @@ static zero_result settle(zero_ctx *z, bool *host)
 static zero_result try_kernels(zero_ctx *z, struct base_error *error)
 {
     struct base_error inner = {0};
-    const zero_result r = eng_device_can_update(z, &inner);
+    const zero_result r = device_can_update(z, &inner);
     if (r && r != ZERO_E_UNSUPPORTED && r != ZERO_E_NOMEM)
         return zero_fail(error, r, "%s", inner.message);
     if (r)
@@ -72,7 +62,7 @@ static zero_result try_moves(zero_ctx *z, int ranks, struct base_error *error)
                  config->device_number);
         return ZERO_OK;
     }
-    const zero_result r = eng_device_can_move(z, &inner);
+    const zero_result r = device_can_move(z, &inner);
     if (r == ZERO_E_UNSUPPORTED && !given)
         say(updater, inner.message);
     return r && *updater->why == '\0' ? zero_fail(error, r, "%s", inner.message) : ZERO_OK;
@@ -83,7 +73,7 @@ static zero_result try_room(zero_ctx *z, struct base_error *error)
 {
     struct eng_updater *updater = &z->update.updater;
     struct eng_gpu_fit fit;
-    const zero_result r = eng_gpu_fit_device(z, &fit, error);
+    const zero_result r = z->memory.planner->device_fit(z, &fit, error);
     if (r)
         return r;
     if (fit.verdict == ENG_FITS_NOT)
@@ -95,7 +85,7 @@ zero_result eng_updater_decide(zero_ctx *z, struct base_error *error)
 {
     if (!z->config.undecided)
         return ZERO_OK;
-    const char *why = eng_updater_bound(z);
+    const char *why = eng_config_bound_updater(&z->config, &z->model);
     bool host = false;
     zero_result r = ZERO_OK;
     if (why)
