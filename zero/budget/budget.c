@@ -156,6 +156,31 @@ zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
     return r;
 }
 
+uint64_t eng_budget_with(zero_ctx *z, const struct eng_scarce *of, const struct eng_config *config)
+{
+    struct eng_plan plan;
+    const zero_result r = eng_budget_configured(z, config, &plan, NULL);
+    const uint64_t needed = r ? UINT64_MAX : of->needed(z, of->user, &plan);
+    eng_plan_free(&plan);
+    return needed;
+}
+
+void eng_budget_suggest(zero_ctx *z, const struct eng_scarce *of, uint64_t least,
+                        struct base_text *text)
+{
+    struct eng_alternative other;
+    for (int i = 0; eng_config_alternative(&z->config, &z->model, of->of_gpu, i, &other); i++) {
+        const uint64_t before = least;
+        char size[32];
+        for (int c = 0; c < other.count; c++) {
+            const uint64_t needed = eng_budget_with(z, of, &other.configs[c]);
+            least = needed < least ? needed : least;
+        }
+        if (least < before)
+            base_text_add(text, "; %s would need %s", other.setting, eng_human(least, size));
+    }
+}
+
 const struct eng_planner eng_budget_planner = {
     .renew = renew_plan,
     .check = check_room,

@@ -5,11 +5,12 @@
 #ifndef ZERO_BUDGET_BUDGET_H
 #define ZERO_BUDGET_BUDGET_H
 
-#include "zero/config/config.h"
+#include "zero/config/alternatives.h"
 #include "zero/plan/plan.h"
 #include "zero/zero.h"
 
 #include "base/error.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,20 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
 zero_result eng_budget_configured(zero_ctx *z, const struct eng_config *config,
                                   struct eng_plan *plan, struct base_error *error);
 
+/** Memory that there may be too little of. */
+struct eng_scarce {
+    bool of_gpu; /**< or of the host */
+    /** Bytes of it that a plan needs, by what `user` tells. */
+    uint64_t (*needed)(const zero_ctx *z, const void *user, const struct eng_plan *plan);
+    const void *user;
+};
+
+/** Bytes that are needed with another configuration; UINT64_MAX: that can't be found out. */
+uint64_t eng_budget_with(zero_ctx *z, const struct eng_scarce *of, const struct eng_config *config);
+/** Tells of each setting that needs less than `least`, and less than those before it. */
+void eng_budget_suggest(zero_ctx *z, const struct eng_scarce *of, uint64_t least,
+                        struct base_text *text);
+
 /* ---- host_fit.c */
 
 /** ZERO_E_NOMEM if the host has not what `next` needs beyond the plan there is. *Local.* */
@@ -39,14 +54,11 @@ void eng_fit_look(zero_ctx *z);
 /** Collective: the same verdict on all ranks. ZERO_E_NOMEM: it does not fit; the last error says
  * on which rank and why. Nothing has been allocated. */
 zero_result eng_fit_agree(zero_ctx *z);
-/** The highest stage that the program could take as it is. */
-int eng_fit_last_stage(const zero_ctx *z);
 
 /* ---- gpu_fit.c */
 
-/** Fills z->plan.gpu_fit by what this process finds of one rank's GPU, if there is one. */
-void eng_gpu_fit_look(zero_ctx *z);
-/** Fills it by what all ranks have found, which they tell each other. Collective. In `error`:
+/** Fills z->plan.gpu_fit, if ranks compute on GPUs, by what all of them have found, which they tell
+ * each other; in a plan that is only made, by what this process finds. Collective. In `error`:
  * ZERO_E_NOMEM, this rank's GPU has too little for those that share it; ZERO_E_DEVICE. Failures of
  * others are fatal, and not in it. */
 zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error);

@@ -6,7 +6,6 @@
 #include "zero/core/context.h"
 
 #include "base/arena.h"
-#include "base/text.h"
 #include "zero/exec/gpu.h"
 
 #include <assert.h>
@@ -47,22 +46,29 @@ static bool shares(const zero_ctx *z, found_by_all all, int rank)
            (told && memcmp(all[rank].identity, mine, sizeof nothing) == 0);
 }
 
-/** What the ranks that share this one's GPU need there, by a plan. */
-static uint64_t needed_of(const zero_ctx *z, found_by_all all, const struct eng_plan *plan)
+/** What the ranks that share this one's GPU need there, by a plan and found_by_all. */
+static uint64_t needed_of(const zero_ctx *z, const void *found, const struct eng_plan *plan)
 {
+    const found_by_all all = found;
     uint64_t needed = all ? 0 : plan->gpu_total.most;
     for (int rank = 0; all && rank < z->config.world; rank++)
         needed += shares(z, all, rank) ? plan->gpu_ranks[rank] : 0;
     return needed;
 }
 
+/** By what all ranks have found; NULL: by what this process finds. */
 static void judge(const zero_ctx *z, found_by_all all, const struct eng_plan *plan,
                   struct eng_gpu_fit *fit)
 {
-    assert(all);
-    const struct base_device_memory *mine = &all[z->config.rank];
-    *fit = (struct eng_gpu_fit){.free = mine->free, .total = mine->total};
-    for (int rank = 0; rank < z->config.world; rank++) {
+    struct base_error unknown = {0};
+    struct base_device_memory mine = {0};
+    const bool looks = z->config.memory_limit != 0;
+    if (all)
+        mine = all[z->config.rank];
+    else if (looks)
+        eng_exec_memory(z, &mine, &unknown);
+    *fit = (struct eng_gpu_fit){.ranks = all ? 0 : 1, .free = mine.free, .total = mine.total};
+    for (int rank = 0; all && rank < z->config.world; rank++) {
         if (!shares(z, all, rank))
             continue;
         fit->ranks++;
@@ -70,83 +76,18 @@ static void judge(const zero_ctx *z, found_by_all all, const struct eng_plan *pl
     }
     assert(fit->ranks >= 1); // this one is among them
     fit->needed = needed_of(z, all, plan);
-    fit->verdict = z->config.memory_limit == 0 ? ENG_FITS_UNCHECKED
-                   : fit->needed <= fit->free  ? ENG_FITS
-                                               : ENG_FITS_NOT;
-}
-
-/* ------------------------------------------------------------------ what would need less */
-
-/** With another configuration; UINT64_MAX: that can't be found out. */
-static uint64_t needed_with(zero_ctx *z, found_by_all all, const struct eng_config *config)
-{
-    struct eng_plan plan;
-    const zero_result r = eng_budget_configured(z, config, &plan, NULL);
-    const uint64_t needed = r ? UINT64_MAX : needed_of(z, all, &plan);
-    eng_plan_free(&plan);
-    return needed;
-}
-
-static uint64_t needed_at(zero_ctx *z, found_by_all all, int stage)
-{
-    struct eng_config config = z->config;
-    config.stage = stage;
-    return needed_with(z, all, &config);
-}
-
-/** With state that is offloaded, and updated by the device or the host. */
-static uint64_t needed_by(zero_ctx *z, found_by_all all, bool device)
-{
-    struct eng_config config = z->config;
-    if (strcmp(config.offload_optimizer, "none") == 0)
-        config.offload_optimizer = "host";
-    if (device && eng_config_bound_updater(&z->config, &z->model))
-        return UINT64_MAX;
-    eng_config_decide_update(&config, device);
-    return needed_with(z, all, &config);
-}
-
-/** The bytes needed with the updater that takes less. */
-static uint64_t needed_offloaded(zero_ctx *z, found_by_all all)
-{
-    const uint64_t host = needed_by(z, all, false), device = needed_by(z, all, true);
-    return host < device ? host : device;
-}
-
-/** Tells it if it is less than all before. */
-static void add(struct base_text *text, uint64_t *least, const char *setting, uint64_t needed)
-{
-    char size[32];
-    if (needed >= *least)
-        return;
-    *least = needed;
-    base_text_add(text, "; %s would need %s", setting, eng_human(needed, size));
-}
-
-/** Settings that would need less, with their numbers: the mildest first. */
-static void suggest(zero_ctx *z, found_by_all all, uint64_t least, struct base_text *text)
-{
-    const struct eng_config *config = &z->config;
-    const int last = eng_fit_last_stage(z);
-    char setting[32];
-    for (int stage = config->stage + 1; stage <= last; stage++) {
-        snprintf(setting, sizeof setting, "stage=%d", stage);
-        add(text, &least, setting, needed_at(z, all, stage));
-    }
-    if (config->local && config->world > 1) // its bits depend on who adds up
-        return;
-    if (strcmp(config->offload_optimizer, "none") == 0)
-        add(text, &least, "offload_optimizer=host", needed_offloaded(z, all));
-    else if (config->streamed)
-        add(text, &least, "offload_update=host", needed_by(z, all, false));
-    else
-        add(text, &least, "offload_update=device", needed_by(z, all, true));
+    fit->verdict = !looks                     ? ENG_FITS_UNCHECKED
+                   : unknown.result           ? ENG_FITS_UNKNOWN
+                   : fit->needed <= fit->free ? ENG_FITS
+                                              : ENG_FITS_NOT;
+    snprintf(fit->reason, sizeof fit->reason, "%s", unknown.message);
 }
 
 static void explain(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 {
     char needed[32], free[32], total[32], others[256] = "";
-    suggest(z, all, fit->needed, &(struct base_text){others, sizeof others, 0});
+    struct base_text text = {others, sizeof others, 0};
+    eng_budget_suggest(z, &(struct eng_scarce){true, needed_of, all}, fit->needed, &text);
     snprintf(fit->reason, sizeof fit->reason,
              "GPU %d, %d rank%s at stage %d: %s needed there, but %s free of %s%s%s; "
              "memory_limit=off overrules this",
@@ -158,44 +99,16 @@ static void explain(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 
 /* ------------------------------------------------------------------ verdicts */
 
-/** By a plan of ranks that are not there: one of them stands for all. */
-static void judge_alone(const zero_ctx *z, const struct eng_plan *plan, struct eng_gpu_fit *fit)
-{
-    struct base_device_memory there;
-    struct base_error error = {0};
-    *fit = (struct eng_gpu_fit){.ranks = 1, .needed = plan->gpu_total.most};
-    if (z->config.memory_limit == 0)
-        return;
-    if (eng_exec_memory(z, &there, &error)) {
-        fit->verdict = ENG_FITS_UNKNOWN;
-        snprintf(fit->reason, sizeof fit->reason, "%s", error.message);
-        return;
-    }
-    fit->free = there.free;
-    fit->total = there.total;
-    fit->verdict = fit->needed <= fit->free ? ENG_FITS : ENG_FITS_NOT;
-}
-
-void eng_gpu_fit_look(zero_ctx *z)
-{
-    struct eng_gpu_fit *fit = &z->plan.gpu_fit;
-    if (!z->config.on_device)
-        return;
-    judge_alone(z, &z->plan, fit);
-    if (fit->verdict == ENG_FITS_NOT)
-        explain(z, NULL, fit);
-}
-
 zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error)
 {
     struct eng_gpu_fit *fit = &z->plan.gpu_fit;
-    struct base_device_memory *all;
+    struct base_device_memory *all = NULL;
     const bool looks = z->config.memory_limit != 0;
-    if (!z->config.on_device)
+    if (z->plan.gpu_total.most == 0)
         return ZERO_OK;
     *fit = (struct eng_gpu_fit){.ranks = 1, .needed = z->plan.gpu_total.mine};
-    zero_result r = look(z, !looks, &all, error);
-    if (!r && looks)
+    zero_result r = z->comm ? look(z, !looks, &all, error) : ZERO_OK;
+    if (!r && (looks || !z->comm))
         judge(z, all, &z->plan, fit);
     if (!r && fit->verdict == ENG_FITS_NOT) {
         explain(z, all, fit);
@@ -208,13 +121,16 @@ zero_result eng_gpu_fit_compare(zero_ctx *z, struct base_error *error)
 /** What both ways take of the GPU, which has too little for that of the device. */
 static void tell_room(zero_ctx *z, found_by_all all, struct eng_gpu_fit *fit)
 {
+    const struct eng_scarce memory = {true, needed_of, all};
+    struct eng_config by_host = z->config;
     char free[32], total[32], device[32], host[32];
+    eng_config_decide_update(&by_host, false);
     snprintf(fit->reason, sizeof fit->reason,
              "GPU %d has %s free of %s, and %d rank%s would need %s there if it updated, %s if the "
              "host did",
              z->config.device_number, eng_human(fit->free, free), eng_human(fit->total, total),
              fit->ranks, fit->ranks > 1 ? "s" : "", eng_human(fit->needed, device),
-             eng_human(needed_by(z, all, false), host));
+             eng_human(eng_budget_with(z, &memory, &by_host), host));
 }
 
 zero_result eng_gpu_fit_device(zero_ctx *z, struct eng_gpu_fit *fit, struct base_error *error)
@@ -226,10 +142,8 @@ zero_result eng_gpu_fit_device(zero_ctx *z, struct eng_gpu_fit *fit, struct base
     zero_result r = z->comm ? look(z, false, &all, error) : ZERO_OK;
     if (!r)
         r = eng_budget_configured(z, &config, &plan, error);
-    if (!r && z->comm)
+    if (!r)
         judge(z, all, &plan, fit);
-    else if (!r)
-        judge_alone(z, &plan, fit);
     if (!r && fit->verdict == ENG_FITS_NOT)
         tell_room(z, all, fit);
     eng_plan_free(&plan);

@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "base/hash.h"
-#include "base/text.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -20,10 +19,14 @@ struct demand {
     uint64_t host, group, addresses;
 };
 
-static uint64_t host_demand(const zero_ctx *z)
+/** Bytes of this host that a plan needs. */
+static uint64_t host_demand(const zero_ctx *z, const void *none, const struct eng_plan *plan)
 {
-    return eng_plan_of_host(&z->plan, z->plan.peaks[eng_plan_worst(&z->plan)].sum);
+    assert(!none);
+    return eng_plan_of_host(&z->plan, plan->peaks[eng_plan_worst(plan)].sum);
 }
+
+static const struct eng_scarce host_memory = {false, host_demand, NULL};
 
 /** Address space that this process will use for arenas, private memory and windows. A rank maps all
  * of shared parameters, twice; one that is a process maps the arenas of the others, too. */
@@ -91,37 +94,6 @@ static void consider_found(struct eng_fit *fit, const struct demand *demand)
              demand->addresses, of_addresses);
 }
 
-int eng_fit_last_stage(const zero_ctx *z)
-{
-    uint64_t work, gradients;
-    eng_model_borrowed(&z->model, &work, &gradients);
-    return z->config.local || gradients ? 1 : work ? 2 : 3;
-}
-
-/** Settings that would need less, with their numbers: the mildest first. */
-static void suggest(zero_ctx *z, struct base_text *text)
-{
-    uint64_t least = host_demand(z);
-    const int last = eng_fit_last_stage(z);
-    char size[32];
-    for (int stage = z->config.stage; stage <= last; stage++) {
-        const bool shared = eng_config_may_share(&z->config, stage);
-        struct eng_config config = z->config;
-        struct eng_plan plan;
-        config.stage = stage;
-        config.shared = shared;
-        const zero_result r = eng_budget_configured(z, &config, &plan, NULL);
-        const uint64_t sum = eng_plan_of_host(&z->plan, plan.peaks[eng_plan_worst(&plan)].sum);
-        eng_plan_free(&plan);
-        if (r || sum >= least)
-            continue;
-        least = sum;
-        base_text_add(text, "; stage=%d%s would need %s", stage,
-                      shared && !strcmp(z->config.gather, "copy") ? ", gather=auto" : "",
-                      eng_human(sum, size));
-    }
-}
-
 /** What paranoid=1 takes, where addresses are short. True: they would do without it. */
 static bool blame_paranoid(const zero_ctx *z, const struct eng_fit *fit, struct base_text *text)
 {
@@ -142,7 +114,7 @@ static void explain(zero_ctx *z, struct eng_fit *fit)
     const bool all_is_paranoid = blame_paranoid(z, fit, &text);
     const bool fewer = fit->host_ranks > 1 && !all_is_paranoid;
     if (!all_is_paranoid)
-        suggest(z, &text);
+        eng_budget_suggest(z, &host_memory, host_demand(z, NULL, &z->plan), &text);
     snprintf(fit->reason, sizeof fit->reason,
              "%d rank%s at stage %d: %s needed, but %s left of %s (%s)%s%s; memory_limit overrules "
              "this",
@@ -195,32 +167,23 @@ static void judge(zero_ctx *z, const struct demand *demand)
         explain(z, fit);
 }
 
-/** What a rank tells the others: which control group of which host limits it. */
-struct told {
-    uint64_t group;
-};
-
-static bool is_here(const zero_ctx *z, int rank)
-{
-    return strcmp(coll_host(z->comm, rank), coll_host(z->comm, z->config.rank)) == 0;
-}
-
 static int ranks_here(const zero_ctx *z)
 {
+    const char *host = coll_host(z->comm, z->config.rank);
     int here = 0;
     for (int rank = 0; rank < z->config.world; rank++)
-        here += is_here(z, rank);
+        here += strcmp(coll_host(z->comm, rank), host) == 0;
     assert(here >= 1); // this one is among them
     return here;
 }
 
-/** Collective; to be freed also after a failure. */
-static zero_result tell(zero_ctx *z, const char *group, struct told **all, struct base_error *error)
+/** Collective: which control group of which host limits each rank; to be freed also after a
+ * failure. */
+static zero_result tell(zero_ctx *z, const char *group, uint64_t **all, struct base_error *error)
 {
     const size_t world = (size_t)z->config.world;
     const char *host = coll_host(z->comm, z->config.rank);
-    const struct told mine = {
-        .group = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0))};
+    const uint64_t mine = base_hash64(group, strlen(group), base_hash64(host, strlen(host), 0));
     *all = base_calloc(world, sizeof **all);
     if (!*all) { // the others wait for it
         zero_fail(error, ZERO_E_NOMEM, "no memory to compare %zu control groups", world);
@@ -231,31 +194,27 @@ static zero_result tell(zero_ctx *z, const char *group, struct told **all, struc
     return r ? eng_comm_failed(z, r) : ZERO_OK;
 }
 
-static bool in_group(const zero_ctx *z, const struct told *all, int rank)
-{
-    return all[rank].group == all[z->config.rank].group;
-}
-
 /** Who is limited by the same control group as this rank needs memory beside it. */
-static uint64_t group_demand(zero_ctx *z, const struct told *all)
+static uint64_t group_demand(zero_ctx *z, const uint64_t *groups)
 {
     int together = 0;
     uint64_t bytes = 0;
     for (int rank = 0; rank < z->config.world; rank++) {
-        together += in_group(z, all, rank);
-        bytes += in_group(z, all, rank) ? z->plan.ranks[rank] : 0;
+        const bool in_group = groups[rank] == groups[z->config.rank];
+        together += in_group;
+        bytes += in_group ? z->plan.ranks[rank] : 0;
     }
     assert(together >= 1);
     z->plan.fit.group_ranks = together;
-    return together == z->config.world ? host_demand(z) : bytes;
+    return together == z->config.world ? host_demand(z, NULL, &z->plan) : bytes;
 }
 
-/** By the plan there is; `all` NULL: of ranks that are not there. */
-static void judge_plan(zero_ctx *z, const struct told *all)
+/** By the plan there is; `groups` NULL: of ranks that are not there. */
+static void judge_plan(zero_ctx *z, const uint64_t *groups)
 {
-    const struct demand demand = {.host = host_demand(z),
-                                  .group = all ? group_demand(z, all) : host_demand(z),
-                                  .addresses = addresses(z)};
+    const uint64_t host = host_demand(z, NULL, &z->plan);
+    const struct demand demand = {
+        .host = host, .group = groups ? group_demand(z, groups) : host, .addresses = addresses(z)};
     struct eng_fit *fit = &z->plan.fit;
     *fit->source = *fit->reason = '\0';
     judge(z, &demand);
@@ -268,19 +227,19 @@ void eng_fit_look(zero_ctx *z)
     z->plan.fit.host_ranks = here ? here : z->config.world;
     base_memory_limits(&z->plan.fit.host, "");
     judge_plan(z, NULL);
-    eng_gpu_fit_look(z);
+    eng_gpu_fit_compare(z, NULL);
 }
 
 zero_result eng_fit_agree(zero_ctx *z)
 {
     struct base_error error = {0};
-    struct told *all;
+    uint64_t *groups;
     z->plan.fit.host_ranks = ranks_here(z);
     base_memory_limits(&z->plan.fit.host, "");
-    zero_result r = tell(z, z->plan.fit.host.group, &all, &error);
+    zero_result r = tell(z, z->plan.fit.host.group, &groups, &error);
     if (!r)
-        judge_plan(z, all);
-    base_free(all);
+        judge_plan(z, groups);
+    base_free(groups);
     if (r)
         return error.result ? eng_fail_from(z, &error) : r;
     if (z->plan.fit.verdict == ENG_FITS_NOT)
