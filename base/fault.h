@@ -26,21 +26,16 @@
  *
  * Points of base (others document theirs where they are hit):
  *     alloc      base_calloc, base_strdup, base_arena_init: the memory is not to be had (ENOMEM)
- *     io.open    base_open (EIO)
  *     io.read    each read(2) of base_pread_all (EIO); eintr is retried as a real one
  *     io.write   each write(2) of base_write_all, base_pwrite_all, base_pwrite_direct (EIO); the
  *                same
  *     io.short   each of those transfers: moves half of its bytes, which is no error
- *     io.truncate  base_truncate (EIO)
+ *     io.open, io.close, io.lock, io.truncate, io.rename, io.exchange, io.unlink
+ *                base_open, base_close, and so on (EIO)
  *     io.fsync   base_fsync, base_fdatasync, base_fsync_directory, base_fsync_parent (EIO)
- *     io.lock    base_lock (EIO)
- *     io.rename  base_rename (EIO)
- *     io.exchange  base_exchange (EIO)
- *     io.unlink  base_unlink (EIO)
- *     io.mkdir   base_make_directory (EIO)
- *     io.rmdir   base_remove_directory (EIO)
+ *     io.mkdir, io.rmdir
+ *                base_make_directory, base_remove_directory (EIO)
  *     io.list    base_list: each entry it looks for, the end included (EIO)
- *     io.close   base_close (EIO)
  *     thread     each thread of base_pool_create, and of a checkpoint's saver (EAGAIN)
  */
 #ifndef BASE_FAULT_H

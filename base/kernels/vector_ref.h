@@ -8,83 +8,54 @@
  *     WIDTH               elements of a vector: a power of two, at most BASE_DRAW_LANES.
  *     ISA_NAME            what tables are called.
  *     runs_here           whether this processor has the instructions.
- *     vector              WIDTH floats.
- *     words               WIDTH times 32 bits.
- *     counts              words as numbers of 32 bits.
- *     bigs                packets as numbers of 64 bits.
- *     spread              a vector of one float.
- *     load                a vector from an array, unaligned; it prefetches what lies further on.
- *     store               a vector to an array, unaligned.
- *     mul                 a * b.
- *     madd                fma(a, b, c).
- *     nmadd               fma(-a, b, c).
- *     add                 a + b.
- *     quotient            a / b.
+ *     vector, words       WIDTH floats, WIDTH times 32 bits.
+ *     counts, bigs        words as numbers of 32 bits, packets as numbers of 64 bits.
+ *     load, store         a vector from and to an array, unaligned; load prefetches further on.
+ *     mul, add, quotient  a * b, a + b, a / b.
+ *     madd, nmadd         fma(a, b, c), fma(-a, b, c).
  *     root                the square root.
  *     sign                -1 or 1; a zero and a NaN stay what they are.
  *     all_finite          whether all elements are finite.
  *     add_squares         adds the elements' squares to WIDTH doubles.
- *     squares             16 lanes of sums of squares.
- *     no_squares          lanes that are all zero.
- *     add_to_squares      adds the elements' squares to the lanes from one on.
- *     load_to_squares     add_to_squares of an array's elements.
+ *     squares, no_squares 16 lanes of sums of squares; lanes that are all zero.
+ *     add_to_squares      adds the elements' squares to the lanes from one on; load_to_squares()
+ *                         those of an array's elements.
  *     store_squares       the lanes, as doubles.
  *     add_lanes           base_add_lanes() of lanes that are finite.
  *     canonical           the value, but one NaN for all NaNs.
- *     bits_of             a vector's bits.
- *     float_of            the vector that has these bits.
- *     word                one word everywhere.
- *     lanes               0, 1, ..., WIDTH - 1.
- *     sum                 a + b modulo 2^32.
- *     difference          a - b modulo 2^32.
- *     both                and.
- *     either              or.
- *     odd                 exclusive or.
+ *     bits_of, float_of   a vector's bits, and the vector that has these bits.
+ *     spread, word, lanes one float, one word everywhere; 0, 1, ..., WIDTH - 1.
+ *     sum, difference     a + b, a - b, modulo 2^32.
+ *     both, either, odd   and, or, exclusive or.
  *     right               shifted right by a constant.
- *     left_by             shifted left by a vector, unsigned: 32 and more give 0.
- *     right_by            shifted right by a vector, unsigned: 32 and more give 0.
+ *     left_by, right_by   shifted by a vector, unsigned: 32 and more give 0.
  *     if_above            a > b ? yes : no; a and b are below 2^31.
  *     raised              peak, which is 0 or not finite; it becomes infinite or a NaN if a or b is
  *                         above BASE_ALARM or is a NaN.
  *     larger              the larger of each two words, which are below 2^31.
  *     any_above           whether a word is above a constant; all words are below 2^31.
  *     multiply            the high and the low words of the products with a constant.
- *     load_bf16           bf16 of an array, as floats.
+ *     load_bf16, load_f16 bf16, f16 of an array, as floats.
  *     halves              WIDTH times 16 bits.
- *     f16_of              f16, rounded to nearest even.
- *     pack                the low halves of words.
- *     pack_upper          the high halves of words.
- *     store_halves        halves to an array, unaligned.
- *     stream_halves       halves to an aligned array, past the caches.
+ *     f16_of              f16, rounded to nearest even; f16_of_number(): of no NaN.
+ *     pack, pack_upper    the low, the high halves of words.
+ *     store_halves        halves to an array, unaligned; stream_halves(): aligned, past the caches.
  *     fence               other processors see all that was streamed before.
- *     load_f16            f16 of an array, as floats.
  *
  * and for sums, whose numbers are f32, f64, i32 or i64:
  *
- *     packet              as many numbers as fit.
- *     doubles             as many f64 as fit.
- *     load_packet         a packet from an array, unaligned; numbers have `bytes` bytes.
- *     store_packet        a packet to an array, unaligned; numbers have `bytes` bytes.
- *     stream_packet       a packet to an aligned array, past the caches.
- *     floats_in           the floats of a packet.
- *     packet_of           the packet of floats.
- *     doubles_in          the doubles of a packet.
- *     packet_of_doubles   the packet of doubles.
- *     least               b if it is less than a, or a NaN; else a.
- *     greatest            b if it is greater than a, or a NaN; else a.
- *     add_doubles         a + b; add_i32 and add_i64 add integers.
- *     least_doubles       least of doubles; least_i32 and least_i64 of integers.
- *     greatest_doubles    greatest of doubles; greatest_i32 and greatest_i64 of integers.
+ *     packet, doubles     as many numbers, as many f64 as fit.
+ *     load_packet         as load, and so on for store and stream; numbers have `bytes` bytes.
+ *     floats_in           the floats of a packet; packet_of() makes a packet of floats.
+ *     doubles_in          the doubles of a packet; packet_of_doubles() makes a packet of doubles.
+ *     least, greatest     b if it is less, greater than a, or a NaN; else a.
+ *     add_doubles, least_doubles, greatest_doubles, and so on for i32 and i64
+ *                         a + b, least and greatest of f64, i32 and i64.
  *     marks               which numbers of a packet have a property.
- *     not_finite          marks the floats that are not finite.
- *     not_a_number        marks the floats that are NaNs.
- *     not_finite_doubles  marks the doubles that are not finite.
- *     not_numbers         marks the doubles that are NaNs.
- *     marks_of_both       the numbers that one or the other marks.
- *     any_mark            whether there is a mark.
- *     f16_of_number       f16_of() of a vector without NaNs.
- *     joined              two halves as a packet.
- *     packed              the low halves of two words.
+ *     not_finite          marks the floats that are not finite; not_finite_doubles the doubles.
+ *     not_a_number        marks the floats that are NaNs; not_numbers the doubles.
+ *     marks_of_both       what one or the other marks; any_mark(): whether there is a mark.
+ *     joined, packed      two halves as a packet; the low halves of two words.
  */
 #ifndef BASE_KERNELS_VECTOR_REF_H
 #define BASE_KERNELS_VECTOR_REF_H

@@ -11,10 +11,8 @@
  *   nccl.c              the transport over NVIDIA's library, nccl_library.c that library.
  *
  * Two threads look after what is under way. One asks the driver what is done. The other, the
- * watchdog, sees what goes wrong, and ends it; it calls nothing of the driver before that, because
- * the driver may hang. Another thread of the program may wait for the device in cudaFree(), with
- * the driver's lock. The device then waits for a kernel that waits for a dead rank, and only the
- * watchdog can end that kernel.
+ * watchdog, sees what goes wrong, and ends it; it calls nothing of the driver before that, which
+ * may hang: collectives/README.md, GPUs.
  *
  * Points of base/fault.h: device.thread (each of the two, EIO).
  */
