@@ -47,7 +47,7 @@
  *    Memory of zero_comm_alloc() stays; the program keeps other memory until then.
  *  - A child made by fork() has no part in its parent's communicators. Every call there returns
  *    ZERO_E_STATE and changes nothing that the parent or a peer sees.
- *  - The library never aborts, exits or prints.
+ *  - The library never aborts or exits. It prints warnings that no call returns (`log_level`).
  *
  * Values
  *  - Sums are made in rank order, 0 + 1, then + 2, ..., and rounded once at the end. They are made

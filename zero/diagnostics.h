@@ -32,9 +32,9 @@ ZERO_API const char *zero_plan_text(const zero_ctx *z);
 /**
  * The plan as one JSON object, "" before commit. *Local.* zero(7) describes its schema.
  *
- * It has the exact bytes of every rank by tier and purpose, and what the host has. It has the most
- * that zero_commit(), a step, zero_export() and zero_import() need at once. It has choices, slots
- * and the configuration. The text is valid as long as that of zero_plan_text().
+ * It has the exact bytes of every rank by place (host, GPU, NVMe) and purpose, and what the host
+ * has. It has the most that zero_commit(), a step, zero_export() and zero_import() need at once. It
+ * has choices, slots and the configuration. The text is valid as long as that of zero_plan_text().
  */
 ZERO_API const char *zero_plan_json(const zero_ctx *z);
 

@@ -62,7 +62,7 @@ typedef enum zero_dtype {
 /** How numbers are combined. */
 typedef enum zero_op { ZERO_SUM = 0, ZERO_MIN = 1, ZERO_MAX = 2 } zero_op;
 
-/** Levels are defined by frequency: a job, a job, a step, a unit, a chunk. */
+/** Each adds to those before it: failures, warnings, news of a job, its plan, so far nothing. */
 typedef enum zero_log_level {
     ZERO_LOG_ERROR = 1,
     ZERO_LOG_WARN = 2,

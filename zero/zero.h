@@ -42,7 +42,7 @@
  *  - A *fatal* error is sticky, and every rank gets it. Every later call of any rank returns the
  *    first one; only the local getters and zero_close() still work. Fatal are ZERO_E_PEER,
  *    ZERO_E_TIMEOUT, ZERO_E_DIVERGED, ZERO_E_ABORTED, ZERO_E_NOMEM, ZERO_E_IO, ZERO_E_DEVICE and
- *    ZERO_E_NONFINITE, and ZERO_E_LIMIT on the step path.
+ *    ZERO_E_NONFINITE, ZERO_E_CORRUPT of a file that holds state, and ZERO_E_LIMIT in a step.
  *  - A fatal error leaves no rank's weights and moments in the middle of an update. There are three
  *    exceptions: zero_step_in_backward() began the update, the disk that has them failed, or the
  *    update itself is not finite (zero_nonfinite).
@@ -55,8 +55,9 @@
  * struct of a newer caller if its unknown tail is zero. In *config* structs zero means "the
  * default" and ZERO_OFF "none"; hyper-parameters and step arguments are literal.
  *
- * Threads. One thread at a time uses a context; contexts are independent. Any thread may call
- * zero_abort(), zero_stop_requested() and zero_request_stop().
+ * Threads. One thread at a time uses a context. Contexts are independent. Any thread may call
+ * zero_abort(), zero_comm_abort(), zero_stop_on_signals(), zero_stop_requested(),
+ * zero_request_stop() and zero_save_poll().
  *
  * fork(). A child has no part in its parent's contexts. Every call there fails with ZERO_E_STATE
  * and changes nothing that the parent or a peer sees; only local getters and zero_close() work. A
@@ -64,11 +65,11 @@
  * does not inherit the library's connections and locks. So a rank's death is noticed as soon as any
  * other, even if its child lives on (a data loader, say).
  *
- * Output. The library never aborts, exits or prints. The program shows what a call returns, by
- * zero_last_error(). The default log shows only what no call returns, such as a save that failed
- * behind the steps; it writes to standard error, and ZERO_OFF as `log_level` silences it. A log
- * callback of the program's also gets each fatal error, once, at ZERO_LOG_ERROR. A callback that
- * writes where the program shows errors leaves that level out.
+ * Output. The library never aborts or exits. It prints nothing that a call returns: the program
+ * shows that, by zero_last_error(). The default log shows only what no call returns, such as a save
+ * that failed behind the steps. It writes to standard error. ZERO_OFF as `log_level` silences it. A
+ * log callback of the program's also gets each fatal error, once, at ZERO_LOG_ERROR. A callback
+ * that writes where the program shows errors leaves that level out.
  */
 #ifndef ZERO_H
 #define ZERO_H
@@ -194,6 +195,7 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  * allowed outside a micro-batch, where nothing is prefetched. What it does depends on the mode:
  *
  *  stage 0                 Nothing.
+ *  `borrow`                It copies values that have changed to the program's buffer.
  *  stages 1 to 3           It waits for the values of the last step.
  *  stage 3, gather=copy    It also copies them from their owners.
  *  offload_params=nvme     It reads this rank's part from its file, and copies the others'. At
@@ -201,9 +203,10 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  *  state passes through a GPU, or ranks send it to each other's GPUs
  *                          The stream waits for the unit's own update, at every stage.
  *
- * ZERO_E_LIMIT: the rank holds open_units units already, at stage 3 (whether or not gathers copy)
- * or with offload_params=nvme. The message names them and the key. It would come in every step
- * again, so it is fatal: what is held stays readable until zero_close(), and nothing else goes on.
+ * ZERO_E_LIMIT: the rank holds open_units units already, at stage 3 (whether or not gathers copy),
+ * with offload_params=nvme or with paranoid=1. The message names them and the key. It would come in
+ * every step again, so it is fatal: what is held stays readable until zero_close(), and nothing
+ * else goes on.
  * ZERO_E_IO, ZERO_E_CORRUPT: with offload_params=nvme the file failed; fatal. The message has the
  * offset.
  */
@@ -220,12 +223,12 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  *
  * The values are current from zero_gather() of its unit to zero_release(). A slice of at most
  * persist_numel elements is current from commit to close, but for the time inside zero_step(),
- * zero_import() and zero_param_write(). In a fused step (zero_step_in_backward()) only such slices
- * are readable once the unit's gradient was handed over.
+ * zero_import(), zero_param_write(), zero_load() and zero_resume(). In a fused step
+ * (zero_step_in_backward()) only such slices are readable once the unit's gradient was handed over.
  *
- * The result is NULL if param or slice does not exist. At stage 3 and with offload_params=nvme it
- * is also NULL if the unit is not gathered and the slice is not that small. After a fatal error it
- * is then memory of the slice's size, without its values.
+ * The result is NULL if param or slice does not exist. At stage 3, with offload_params=nvme and
+ * with paranoid=1 it is also NULL if the unit is not gathered and the slice is not that small.
+ * After a fatal error it is then memory of the slice's size, without its values.
  *
  * With gather=shared all ranks of the host read the same memory. Its owners write it while this
  * rank is inside one of these calls, or in a fused step after zero_grad_done(). Another thread that
@@ -243,8 +246,8 @@ ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice
  *
  * ZERO_E_STATE: no micro-batch is under way, an evaluation is, the gradient was opened or handed
  * over already, or the unit has only tensors that were registered frozen.
- * ZERO_E_LIMIT: the rank has grad_units gradients open, at stages 2 and 3; fatal, as in
- * zero_gather().
+ * ZERO_E_LIMIT: the rank has grad_units gradients open, at stages 2 and 3 or with paranoid=1;
+ * fatal, as in zero_gather().
  */
 ZERO_API zero_result zero_grad_open(zero_ctx *z, zero_unit unit, zero_stream stream);
 
