@@ -74,7 +74,16 @@ struct eng_gather_slot {
     bool keeps;   /**< the update under way leaves this rank's new values there */
 };
 
-/** A gradient slot. */
+/**
+ * A gradient slot. With `keeps` nothing is zeroed, with `again` no padding.
+ *
+ *     free --- exec->grad_open(): zeros ---> open --- exec->grad_close() ---> read by the reduction
+ *      ^                                                                                |
+ *      +----------- take_slot(): no peer reads it, or another unit takes it ------------+
+ *
+ * reduction=local: a unit's slot is opened again with its sum (`keeps`), which the reduction reads
+ * after the last micro-batch only. A gradient that overwrites takes a spare slot: eng_local_slot().
+ */
 struct eng_grad_slot {
     size_t offset, home; /**< where it is, and where it is unless exec/device_reduce.c moves it */
     zero_unit unit;      /**< whose gradient it holds or held, -1: never used */

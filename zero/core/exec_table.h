@@ -2,15 +2,22 @@
  * zero/core/exec_table.h: who computes, and where the program finds working copies and gradients.
  *
  * One table of operations a kind of executor. zero_open() chooses it, and zero_commit() once more
- * if offload_update=auto has left it open; from then on z->exec never changes. A step, the
- * hand-over of a gradient and a gather are each one piece of code that calls this table. What an
- * executor has nothing to do for is an entry that does nothing, so callers never ask which executor
- * there is.
+ * if offload_update=auto has left it open; from then on z->exec never changes. What an executor has
+ * nothing to do for is an entry that does nothing: no caller asks which executor there is.
  *
  *     name        the program computes   gradients are summed   state is
  *     host        on the host            on the host            in memory of the host, or in files.
  *     cuda_host   on a GPU               on the host            in memory of the host, or in files.
  *     cuda        on a GPU               on the GPU             on the GPU, or passes through it.
+ *
+ * When the decision on step n falls, and who hears of it:
+ *
+ *     call                 host, cuda_host                      cuda
+ *     zero_step() of n     decide(): hooks.decided()            decide(): queued on the GPU
+ *                          update(): the caller updates         update(): queued behind it
+ *                          step_end(): hooks.told()
+ *     a later call                                              take_in(): decided(), told()
+ *     zero_step_wait()                                          prove(): hooks.proved()
  *
  * Every entry is *local* unless it says otherwise: it exchanges nothing with other ranks. Entries
  * return ZERO_OK or a failure that z->error has, except where they take an error to fill.
@@ -36,7 +43,8 @@ struct eng_grad_opening {
     bool again; /**< the slot had this unit's gradient before, and its padding is zeros */
 };
 
-/** What all ranks have decided about a step. */
+/** What all ranks have decided about a step. It begins as what they have agreed on (eng_verdict),
+ * or comes of a GPU's record; zero_step_result tells the program of it. */
 struct eng_decision {
     uint64_t step;
     double norm;

@@ -19,12 +19,21 @@
  * one is urgent, and all that changes state is queued on it; else gradients leave on one more, and
  * working copies come on another, both beside the program's work.
  *
- * Events: `shown` is behind the last update, and so behind what has last written working copies on
- * the device, where state is there; `lent` of a unit is behind what has last written its own, where
- * state is the host's, or the update goes unit by unit, which device_updated() knows;
- * `copied` of a gather slot, and `taken` of a gradient slot, behind what has last read it; `read`
- * of a unit, behind what the program has queued with its working copy; `handed` behind what was
- * queued with a gradient that is handed over; `valued` behind metrics on their way.
+ * Events, and tickets of the transport, of units [u], buckets [b], gather slots [g] and gradient
+ * slots [s]. Of the first three device_updated() chooses one:
+ *
+ *     name           is behind                                   is waited for before
+ *     shown          the whole update                            a working copy is read
+ *     persisted      the update of what persists, if by units    that is read
+ *     lent[u]        the unit's update, or its copy to the GPU   the unit is read
+ *     read[u]        what the program has queued with the unit   its values are written
+ *     copied[g]      what has last read the slot                 another unit comes there
+ *     taken[s]       what has last read the slot                 a gradient is opened there
+ *     handed         what the call's stream was given            own streams go on with that
+ *     valued         metrics on their way                        the host reads them
+ *     judged         a step's record on its way                  the host takes the step in
+ *     summed[half]   the sums of what was received there         more is received there
+ *     published[b], gathered[g]   a collective                   the values that it brings are read
  */
 #ifndef ZERO_EXEC_DEVICE_PARTS_H
 #define ZERO_EXEC_DEVICE_PARTS_H

@@ -1,15 +1,19 @@
 /**
  * Who owns which elements: a pure function of (table of tensors, world size, persist_numel).
  *
- * A unit is a row of granules (1,024 elements). Every slice of a tensor starts on a granule, so a
- * granule belongs to one tensor, one group and one rank; what is left of a slice's last granule is
- * padding: zero for ever. The unit's granules that train are cut into `world` runs of
- * ceil(granules / world), and those that are frozen into other ones, so that each rank has as much
- * to update; run r belongs to rank r, trailing ranks may own none.
+ *     tensor   | slice       | slice       |     one in each of its units
+ *     slice    | granule | granule | gr....|     1,024 elements; `....` is padding, zero for ever
+ *     bucket   | slice | slice     | slice |     one range of bytes, which a collective moves
+ *     unit     | bucket      | bucket      |     those that train; frozen ones by themselves
+ *              | run 0  | run 1  | run 2   |     of ceil(granules / world); run r is rank r's
+ *     run      | range | range | range     |     for a task each (ranges.h); also: segment
+ *     file     | tile | tile | tile | tile |     a rank's state (state_tiles.h)
+ *     tile     | piece       | piece       |     granules of one bucket
+ *     strip    | piece | piece |                 of one unit (store/strips.h)
  *
- * Slices of one unit are sorted (stably) into buckets that share dtype, gradient's dtype,
- * residence, whether they are frozen and how many moments their optimizers keep, so that a bucket
- * is one range of bytes and each collective moves one bucket. No rank asks another.
+ * A granule belongs to one tensor, one group and one rank; the last ranks may own none. Slices of a
+ * unit are sorted (stably) into buckets that agree in type, gradient type, number of moments, and
+ * in whether they are frozen and persistent. No rank asks another.
  */
 #ifndef ZERO_MODEL_LAYOUT_H
 #define ZERO_MODEL_LAYOUT_H

@@ -3,8 +3,7 @@
  * The plan adds it up before anything is allocated; host_memory.c allocates exactly it.
  *
  * Arenas and arrays of a rank:
- *  - params: the homes of the working copies, whole or this rank's runs: see eng_residence. One
- *    arena of this rank's, or one for all ranks of the host. What is staged has none.
+ *  - params: the homes of the working copies (eng_residence), of this rank or of the host.
  *  - gather: slots for gathered units, where buckets are sharded; read by peers if those are
  *    staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
@@ -44,20 +43,25 @@ struct eng_slot_plan {
     int8_t *class_of_unit; /**< -1: the unit needs no slot */
 };
 
-/** Where a bucket's working copy lives, and so what makes it whole after an update. */
-enum eng_residence {
-    ENG_REPLICATED, /**< whole on every rank, and each updates all of it: nothing moves */
-    ENG_COPIED,     /**< whole on every rank: owners update their runs, all copy them */
-    ENG_SHARED,     /**< once for all ranks of the host: owners update their runs in place */
-    ENG_SHARDED,    /**< every rank has its run only, and gathers the others into a slot; what is
-                         staged at stage 0 is whole on every rank, and not in memory either */
-};
+/**
+ * Where a bucket's working copy lives, and so what makes it whole after an update.
+ *
+ *     stage    gather   residence    its home on a rank     zero_gather() waits for
+ *     0        copy     REPLICATED   all of it              nothing: each rank updates all
+ *     1, 2     copy     COPIED       all of it              the owners' new values
+ *     1 to 3   shared   SHARED       one for the host       the owners' word that it is current
+ *     3        copy     SHARDED      this rank's run        an all-gather into a slot
+ *     0 to 3   copy     SHARDED      none: `staged`         its file, then an all-gather
+ *
+ * The last line is offload_params=nvme; at stage 0 each rank's file has everything. What persists
+ * is never SHARDED: at stage 3 it is COPIED. A rank alone on its GPU is as at stage 0.
+ */
+enum eng_residence { ENG_REPLICATED, ENG_COPIED, ENG_SHARED, ENG_SHARDED };
 
 struct eng_bucket_place {
     enum eng_residence residence;
     bool windowed; /**< readable only between gather and release, whatever the residence */
-    bool staged;   /**< sharded, at every stage: this rank's run, at stage 0 everything, has no home
-                        but comes from a file into a gather slot */
+    bool staged;   /**< its home is a file, from which it comes into a gather slot */
     size_t own_first, own_granules;     /**< this rank's run, in granules of the bucket */
     size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
                                              masters covers it */
