@@ -5,12 +5,12 @@
 
 size_t eng_sum_index(const zero_ctx *z, int owner, size_t bucket, size_t element)
 {
-    const struct eng_bucket *s = &z->layout.buckets[bucket];
-    assert(element >= s->elements[owner].offset);
-    assert(element - s->elements[owner].offset <= s->elements[owner].count);
+    const struct eng_bucket *b = &z->layout.buckets[bucket];
+    assert(element >= b->elements[owner].offset);
+    assert(element - b->elements[owner].offset <= b->elements[owner].count);
     const size_t first =
         z->publication.all_sums ? z->publication.all_sums[owner].offset / sizeof(float) : 0;
-    return first + s->before[owner] + element - s->elements[owner].offset;
+    return first + b->before[owner] + element - b->elements[owner].offset;
 }
 
 const float *eng_sums(const zero_ctx *z, int owner, size_t bucket, size_t element)

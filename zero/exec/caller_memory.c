@@ -75,14 +75,14 @@ void eng_borrow_bucket(zero_ctx *z, size_t bucket)
     if (io->lent == io->version)
         return;
     io->lent = io->version;
-    const struct eng_bucket *s = &z->layout.buckets[bucket];
-    const struct eng_unit_layout *u = &z->layout.units[s->unit];
-    const size_t size = eng_dtype_size(s->dtype);
+    const struct eng_bucket *b = &z->layout.buckets[bucket];
+    const struct eng_unit_layout *u = &z->layout.units[b->unit];
+    const size_t size = eng_dtype_size(b->dtype);
     for (size_t i = u->first_slice; i < u->first_slice + u->slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         const size_t at = z->placement.buckets[bucket].home + slice->granule * BASE_GRANULE * size;
         struct move move = {
-            .z = z, .dtype = s->dtype, .count = slice->numel, .from = z->memory.params_view + at};
+            .z = z, .dtype = b->dtype, .count = slice->numel, .from = z->memory.params_view + at};
         move.to = slice->bucket == bucket ? eng_borrowed(z, slice) : NULL;
         if (move.to)
             move_all(&move);

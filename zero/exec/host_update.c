@@ -4,6 +4,7 @@
 #include "zero/core/context.h"
 #include "zero/core/progress.h"
 #include "zero/exec/grad_is_sum.h"
+#include "zero/exec/stochastic.h"
 #include "zero/exec/update_alarm.h"
 #include "zero/model/ranges.h"
 

@@ -17,23 +17,14 @@ void eng_update_segment(zero_ctx *z, const struct eng_segment *segment);
  * the step's. For buckets with io->sums. */
 size_t eng_update_summed(zero_ctx *z, const struct eng_segment *segment,
                          const struct base_contributions *from);
-/**
- * Whether no rank keeps the sums of a bucket's reduction. Ranks look at them for norm and verdict,
- * and each adds all contributions up again while it updates. It is so at stage 0, where the model
- * is small: no rank writes a line of memory that others have read, and the arithmetic of the update
- * hides what it costs to add. All ranks get one answer.
- */
+/** Whether no rank keeps the sums of a bucket (the table in grad_is_sum.h): at stage 0, where the
+ * model is small. No rank writes a line of memory then that others have read, and the arithmetic of
+ * the update hides what it costs to add. All ranks get one answer. */
 bool eng_adds_again(const zero_ctx *z, size_t bucket);
 /** The optimizer's view of some elements of a segment, from element `first` of the bucket on, all
  * in memory; what is there with 16 bits only is left out. */
 struct base_update eng_update_run(const zero_ctx *z, const struct eng_segment *segment,
                                   size_t first, size_t count, const float *gradient);
-/** The key of the random numbers of a slice's elements in an update: of the weight (purpose 0), or
- * of moment `purpose` - 1. */
-uint64_t eng_rounding_key(const zero_ctx *z, const struct eng_slice *slice, uint64_t purpose,
-                          uint64_t update);
-/** Updates a segment that has no master weights or bf16 moments. */
-void eng_update_rounded(zero_ctx *z, const struct eng_segment *segment);
 zero_result eng_segments_make(zero_ctx *z);
 struct eng_tiles;
 /** Bytes of the tables of segments of a rank with this placement. */

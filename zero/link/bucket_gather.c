@@ -21,18 +21,18 @@ zero_result eng_bucket_gather(zero_ctx *z, size_t bucket, void *recv)
     zero_result r = coll_drain(z->comm, request);
     if (r)
         return eng_comm_failed(z, r);
-    const struct eng_bucket *s = &z->layout.buckets[bucket];
+    const struct eng_bucket *b = &z->layout.buckets[bucket];
     const struct eng_bucket_place *place = &z->placement.buckets[bucket];
     assert(recv || place->residence == ENG_SHARED);
     // What is staged lies at its place already.
     const unsigned char *source = place->staged
-                                      ? (unsigned char *)recv + s->bytes[z->config.rank].offset
+                                      ? (unsigned char *)recv + b->bytes[z->config.rank].offset
                                       : eng_home(z, bucket, place->own_first);
     const struct coll_all_gather op = {
         .source = source,
         .recv = recv,
-        .spans = s->bytes,
-        .label = eng_unit_label(z, s->unit),
+        .spans = b->bytes,
+        .label = eng_unit_label(z, b->unit),
     };
     r = coll_all_gather_start(z->comm, &op, request);
     return r ? eng_comm_failed(z, r) : ZERO_OK;
