@@ -20,6 +20,7 @@
 /** Elements of a granule: the unit of layout, norm and fingerprint. */
 #define BASE_GRANULE 1024
 
+/** Every rule has at least one moment. */
 #define BASE_MAX_MOMENTS 2
 
 /** The arithmetic of an update, written in rules.h. */

@@ -7,19 +7,6 @@
 
 /* ------------------------------------------------------------------ update */
 
-/** An optimizer's arithmetic. */
-template <enum base_rule rule> INLINE void apply(const struct constants *c, struct elements *x)
-{
-    if (rule == BASE_RULE_ADAM)
-        adam(c, x);
-    else if (rule == BASE_RULE_SGD)
-        sgd(c, x);
-    else if (rule == BASE_RULE_LION)
-        lion(c, x);
-    else
-        adagrad(c, x);
-}
-
 INLINE struct constants constants_of(const struct base_rule_scalars *scalars)
 {
     struct constants c;
@@ -54,11 +41,10 @@ static __device__ __noinline__ void report(uint64_t *lowest, uint64_t which, uin
               (unsigned long long)(which << BASE_DEVICE_BAD_SHIFT | element));
 }
 
-template <enum base_rule rule, bool wide>
+template <void rule(const struct constants *c, struct elements *x), int moments, bool wide>
 INLINE void update_four(const struct base_device_run *run, const struct constants *c,
                         const uint64_t *keys, uint64_t *wrong, size_t i, unsigned n)
 {
-    const int moments = rule == BASE_RULE_ADAM ? 2 : 1;
     vector gradient[FOUR], weight[FOUR], moment[moments][FOUR];
     load_any(run->gradient_dtype, run->gradient, i, n, gradient);
     load_any(wide ? (unsigned)ZERO_F32 : run->weight_dtype, run->weight, i, n, weight);
@@ -70,7 +56,7 @@ INLINE void update_four(const struct base_device_run *run, const struct constant
         x.weight = weight[j];
         for (int k = 0; k < moments; k++)
             x.moment[k] = moment[k][j];
-        apply<rule>(c, &x);
+        rule(c, &x);
         weight[j] = x.weight;
         for (int k = 0; k < moments; k++)
             moment[k][j] = x.moment[k];
@@ -87,7 +73,7 @@ INLINE void update_four(const struct base_device_run *run, const struct constant
             report(wrong, run->key / BASE_DEVICE_KEYS, run->first + i + j);
 }
 
-template <enum base_rule rule, bool wide>
+template <void rule(const struct constants *c, struct elements *x), int moments, bool wide>
 INLINE void update_run(const struct base_device_run *run, const struct base_rule_scalars *scalars,
                        const uint64_t *keys, uint64_t *wrong)
 {
@@ -95,9 +81,9 @@ INLINE void update_run(const struct base_device_run *run, const struct base_rule
     for (unsigned i = FOUR * threadIdx.x; i < run->count; i += FOUR * blockDim.x) {
         const unsigned left = run->count - i;
         if (left >= FOUR)
-            update_four<rule, wide>(run, &c, keys, wrong, i, FOUR);
+            update_four<rule, moments, wide>(run, &c, keys, wrong, i, FOUR);
         else
-            update_four<rule, wide>(run, &c, keys, wrong, i, left);
+            update_four<rule, moments, wide>(run, &c, keys, wrong, i, left);
     }
 }
 
@@ -121,16 +107,18 @@ template <bool wide> INLINE void update(const struct base_device_update *u)
     const struct base_rule_scalars *scalars = &u->scalars[run.group];
     switch (scalars->rule) {
     case BASE_RULE_ADAM:
-        update_run<BASE_RULE_ADAM, wide>(&run, scalars, u->keys, u->wrong);
+        update_run<adam, 2, wide>(&run, scalars, u->keys, u->wrong);
         break;
     case BASE_RULE_SGD:
-        update_run<BASE_RULE_SGD, wide>(&run, scalars, u->keys, u->wrong);
+        update_run<sgd, 1, wide>(&run, scalars, u->keys, u->wrong);
         break;
     case BASE_RULE_LION:
-        update_run<BASE_RULE_LION, wide>(&run, scalars, u->keys, u->wrong);
+        update_run<lion, 1, wide>(&run, scalars, u->keys, u->wrong);
         break;
-    default:
-        update_run<BASE_RULE_ADAGRAD, wide>(&run, scalars, u->keys, u->wrong);
+    case BASE_RULE_ADAGRAD:
+        update_run<adagrad, 1, wide>(&run, scalars, u->keys, u->wrong);
+        break;
+    case BASE_RULES:
         break;
     }
 }

@@ -50,15 +50,15 @@ INLINE bool streams(const struct base_update *run)
 
 /** An optimizer's arithmetic and what it works with. */
 struct rule {
-    enum base_rule which;
-    int moments;
     void (*apply)(const struct constants *c, struct elements *x);
+    int moments;       /**< at least 1 */
+    bool weight_tells; /**< it is infinite when the moment is: struct peaks */
 };
 
-static const struct rule rule_adam = {BASE_RULE_ADAM, 2, adam};
-static const struct rule rule_sgd = {BASE_RULE_SGD, 1, sgd};
-static const struct rule rule_lion = {BASE_RULE_LION, 1, lion};
-static const struct rule rule_adagrad = {BASE_RULE_ADAGRAD, 1, adagrad};
+static const struct rule rule_adam = {adam, 2, false};
+static const struct rule rule_sgd = {sgd, 1, true};
+static const struct rule rule_lion = {lion, 1, false};
+static const struct rule rule_adagrad = {adagrad, 1, false};
 
 /** Stores what rule->apply() has made of the vector at element i. */
 INLINE void keep_vector(const struct rule *rule, const struct base_update *u, size_t i,
@@ -81,10 +81,9 @@ INLINE struct elements load_elements(const struct rule *rule, const struct base_
 }
 
 /** `products` is finite as long as everything is that an update has stored. It adds up products of
- * a weight and the last moment, in one instruction, of which one alone makes it infinite or a NaN,
- * and in sgd, whose moment makes the weight infinite when it is, squares of weights; another moment
- * that is not finite makes the weight so. f16: the largest magnitude of a weight that goes to such
- * a type, as bits. */
+ * a weight and the last moment: one factor that is not finite makes it infinite or a NaN. Where the
+ * weight tells, it adds up squares of weights. The first of two moments makes the weight infinite
+ * when it is. f16: the largest magnitude of a weight that goes to such a type, as bits. */
 struct peaks {
     vector products;
     words f16;
@@ -99,7 +98,7 @@ INLINE void raise_peaks(const struct rule *rule, const struct base_update *u,
                         const struct elements *x, struct peaks *peaks)
 {
     const vector last = x->moment[rule->moments - 1];
-    const vector factor = rule->which == BASE_RULE_SGD ? x->weight : last;
+    const vector factor = rule->weight_tells ? x->weight : last;
     peaks->products = raised(peaks->products, x->weight, factor);
     if (u->work_dtype == ZERO_F16)
         peaks->f16 = larger(peaks->f16, both(bits_of(x->weight), word(0x7fffffff)));
