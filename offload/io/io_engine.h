@@ -5,7 +5,8 @@
  * An engine is given transfers, each with a number of the queue's, and gives back numbers and
  * results as read(2) and write(2) have them. It repeats nothing and judges nothing: that is the
  * queue's work (io_requests.c), so an engine is small. A new one is one file in offload/io/ that
- * begins as a copy of io_sync.c, and one line in the list of io_engines.c.
+ * begins as a copy of io_sync.c, and one line in the list of io_engines.c; CONTRIBUTING.md has the
+ * names that follow.
  *
  * An engine may rely on the queue: no more than `depth` transfers are under way, and each has
  * another number. A transfer's memory lies in one range, and no transfer crosses a multiple of
@@ -63,8 +64,9 @@ struct off_io_engine {
      * and the kernel has none of its memory after destroy. */
     zero_result (*commit)(void *state, struct base_error *error);
     /** Gives back up to `most` completions. If there are none, waits until there is one, until the
-     * deadline (0: doesn't wait), or for a wake. Results as commit; ZERO_AGAIN, with completions or
-     * without: it was woken, too. */
+     * deadline (0: doesn't wait), or for a wake. An engine with nothing under way after commit
+     * never waits. Results as commit; ZERO_AGAIN, with completions or without: it was
+     * woken, too. */
     zero_result (*reap)(void *state, uint64_t deadline_ns, struct off_completion *done, size_t most,
                         size_t *count, struct base_error *error);
     /** Any thread: ends a reap that waits, or the next one that would. */
@@ -72,6 +74,9 @@ struct off_io_engine {
     /** Waits for what has begun, and frees everything; accepts NULL. */
     void (*destroy)(void *state);
 };
+
+/** How many engines the list of io_engines.c has. */
+enum { OFF_IO_ENGINES = 4 };
 
 extern const struct off_io_engine off_io_engine_auto; /**< not one of off_io_engine_at() */
 extern const struct off_io_engine off_io_engine_uring;

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-static const struct off_io_engine *const engines[] = {
+static const struct off_io_engine *const engines[OFF_IO_ENGINES] = {
     &off_io_engine_uring,
     &off_io_engine_uring_plain,
     &off_io_engine_threads,
@@ -39,7 +39,7 @@ const struct off_io_engine off_io_engine_auto = {
 
 const struct off_io_engine *off_io_engine_at(size_t index)
 {
-    return index < sizeof engines / sizeof engines[0] ? engines[index] : NULL;
+    return index < OFF_IO_ENGINES ? engines[index] : NULL;
 }
 
 const struct off_io_engine *off_io_engine_find(const char *name)

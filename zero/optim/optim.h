@@ -1,7 +1,7 @@
 /**
  * Element-wise optimizers: one file and one ops table each. Adding one is a file and a line in
- * optimizers.c's list, and its arithmetic in base/kernels/rules.h. A program's own ones are in
- * custom.c.
+ * optimizers.c's list, and its arithmetic in base/kernels/rules.h; CONTRIBUTING.md has all steps. A
+ * program's own ones are in custom.c.
  */
 #ifndef ZERO_OPTIM_OPTIM_H
 #define ZERO_OPTIM_OPTIM_H

@@ -16,7 +16,7 @@ static int number_of(const struct off_io_engine *engine)
     int number = 0;
     while (off_io_engine_at((size_t)number) != engine)
         number++;
-    assert(number < ENG_IO_ENGINES);
+    assert(number < OFF_IO_ENGINES);
     return number;
 }
 
@@ -46,7 +46,7 @@ static void count_ranks(struct eng_tier *tier, const int64_t *all, int world)
 {
     tier->passed_rank = 0;
     for (int rank = 0; rank < world; rank++) {
-        if (all[rank] >= 0 && all[rank] < ENG_IO_ENGINES)
+        if (all[rank] >= 0 && all[rank] < OFF_IO_ENGINES)
             tier->engine_ranks[all[rank]]++;
         if (all[rank] > all[tier->passed_rank])
             tier->passed_rank = rank;
@@ -57,7 +57,7 @@ zero_result eng_tier_share_io(zero_ctx *z)
 {
     struct eng_tier *tier = z->tier;
     const struct off_io_use *use = of_rank(tier);
-    const int64_t mine = use ? number_of(use->engine) : ENG_IO_NONE;
+    const int64_t mine = use ? number_of(use->engine) : -1;
     int64_t *all = base_calloc((size_t)z->config.world, sizeof *all);
     if (!all)
         return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the engines of %d ranks",
@@ -87,9 +87,9 @@ void eng_tier_disk_io(const struct eng_tier *tier, struct eng_plan_disk *disk)
     }
     disk->engine_ranks[0] = '\0';
     int kinds = 0, used = 0;
-    for (int i = 0; i < ENG_IO_ENGINES; i++)
+    for (int i = 0; i < OFF_IO_ENGINES; i++)
         kinds += tier->engine_ranks[i] > 0;
-    for (int i = 0; kinds > 1 && i < ENG_IO_ENGINES; i++)
+    for (int i = 0; kinds > 1 && i < OFF_IO_ENGINES; i++)
         if (tier->engine_ranks[i] > 0)
             used += snprintf(disk->engine_ranks + used, sizeof disk->engine_ranks - (size_t)used,
                              "%s%d %s", used > 0 ? ", " : "", tier->engine_ranks[i],

@@ -27,6 +27,7 @@
 #ifndef ZERO_STORE_NVME_TIER_H
 #define ZERO_STORE_NVME_TIER_H
 
+#include "offload/io/io_engine.h"
 #include "offload/pipeline.h"
 #include "offload/tilefile.h"
 #include "zero/core/context.h"
@@ -66,9 +67,6 @@ enum {
                                one is another job */
 };
 
-/** Engines that ranks may have, numbered as off_io_engine_at() does. */
-enum { ENG_IO_NONE = -1, ENG_IO_ENGINES = 4 };
-
 struct eng_tier {
     uint64_t job; /**< hash of what it is, at commit */
     char path[ENG_TIER_PATH];
@@ -99,7 +97,7 @@ struct eng_tier {
     struct eng_params params;           /**< if working copies are in a file, too */
     struct eng_sums sums;               /**< of gradients, if those are in a file */
     struct eng_snapshot *left_by_saves; /**< to the end: reads of theirs may not have come back */
-    int engine_ranks[ENG_IO_ENGINES];   /**< how many ranks have each engine */
+    int engine_ranks[OFF_IO_ENGINES];   /**< how many ranks have each engine */
     int passed_rank;                    /**< the first rank with the least one, */
     struct base_error passed;           /**< and why it has no better one */
 };
