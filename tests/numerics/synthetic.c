@@ -126,14 +126,23 @@ void synthetic_hyper(const struct synthetic *model, uint64_t step,
 
 zero_group_desc synthetic_group(const struct synthetic *model, zero_group group)
 {
-    static const char *const names[] = {"adamw", "adam", "sgd", "sgd", "lion", "adagrad"};
+    static const struct {
+        const char *name;
+        zero_decay other;
+    } optimizers[SYNTHETIC_OPTIMIZERS] = {
+        [SYNTHETIC_ADAMW] = {"adamw", ZERO_DECAY_L2},
+        [SYNTHETIC_ADAM] = {"adam", ZERO_DECAY_DECOUPLED},
+        [SYNTHETIC_SGD] = {"sgd", ZERO_DECAY_DECOUPLED},
+        [SYNTHETIC_NESTEROV] = {"sgd", ZERO_DECAY_DECOUPLED},
+        [SYNTHETIC_LION] = {"lion", ZERO_DECAY_L2},
+        [SYNTHETIC_ADAGRAD] = {"adagrad", ZERO_DECAY_DECOUPLED},
+    };
     const enum synthetic_optimizer optimizer = model->optimizer[group];
-    const bool decoupled = optimizer == SYNTHETIC_ADAMW || optimizer == SYNTHETIC_LION;
     zero_group_desc desc = zero_group_default();
-    desc.optimizer = names[optimizer];
+    desc.optimizer = optimizers[optimizer].name;
     desc.nesterov = optimizer == SYNTHETIC_NESTEROV;
     if (model->other_decay)
-        desc.decay = decoupled ? ZERO_DECAY_L2 : ZERO_DECAY_DECOUPLED;
+        desc.decay = optimizers[optimizer].other;
     return desc;
 }
 

@@ -57,6 +57,7 @@ enum synthetic_optimizer {
     SYNTHETIC_NESTEROV,
     SYNTHETIC_LION,
     SYNTHETIC_ADAGRAD,
+    SYNTHETIC_OPTIMIZERS
 };
 
 /** An array for each tensor, of either type. */

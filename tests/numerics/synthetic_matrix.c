@@ -74,7 +74,6 @@ struct synthetic matrix_model(int optimizer, int precision, int policy)
     return model;
 }
 
-// As "ranks.equivalence golden" prints them.
 static const char *const golden[MATRIX_OPTIMIZERS][MATRIX_PRECISIONS][MATRIX_POLICIES] = {
     {
         // adamw

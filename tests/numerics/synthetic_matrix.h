@@ -7,7 +7,12 @@
 
 #include "tests/numerics/synthetic.h"
 
-enum { MATRIX_OPTIMIZERS = 7, MATRIX_PRECISIONS = 8, MATRIX_POLICIES = 4, MATRIX_STEPS = 8 };
+enum {
+    MATRIX_OPTIMIZERS = SYNTHETIC_OPTIMIZERS + 1, /**< as these, and "two" in one model */
+    MATRIX_PRECISIONS = 8,
+    MATRIX_POLICIES = 4,
+    MATRIX_STEPS = 8
+};
 
 /** Policies: nothing but zero_step(), clipped or not; some steps are skipped because they are not
  * finite; or by the program, whether or not they are, and then nothing is clipped. */
@@ -30,7 +35,8 @@ void matrix_set_policy(struct synthetic *model, int policy);
 /** The whole model: 5 micro-batches, f16 with a loss scale. */
 struct synthetic matrix_model(int optimizer, int precision, int policy);
 
-/** Its fingerprint, as hex. */
+/** Its fingerprint, as hex; NULL: none is written down. "ranks.equivalence golden <optimizer>"
+ * prints an optimizer's, as synthetic_matrix.c has them. */
 const char *matrix_golden(int optimizer, int precision, int policy);
 
 #endif

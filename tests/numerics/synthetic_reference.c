@@ -266,7 +266,7 @@ static void measure(struct synthetic_reference *reference, long double scale, bo
 
 static struct reference_optimizer optimizer_of(const struct synthetic *model, zero_group group)
 {
-    static const struct reference_optimizer optimizers[] = {
+    static const struct reference_optimizer optimizers[SYNTHETIC_OPTIMIZERS] = {
         [SYNTHETIC_ADAMW] = {.formula = REFERENCE_ADAM},
         [SYNTHETIC_ADAM] = {.formula = REFERENCE_ADAM, .l2 = true},
         [SYNTHETIC_SGD] = {.formula = REFERENCE_SGD, .l2 = true},

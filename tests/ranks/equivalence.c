@@ -538,22 +538,32 @@ static void matrix_of_one_optimizer(void **state)
     team_shared_free(outcomes, MOST_RANKS * sizeof *outcomes);
 }
 
-// As matrix_golden() has them.
+static void print_policies(int optimizer, int precision)
+{
+    static struct outcome outcomes[MOST_RANKS];
+    char digests[MATRIX_POLICIES][33];
+    for (int policy = 0; policy < MATRIX_POLICIES; policy++) {
+        const struct synthetic model = matrix_model(optimizer, precision, policy);
+        struct job job = plain_job(&model, MATRIX_STEPS, outcomes);
+        run(&job, NULL);
+        hex(outcomes[0].digest, digests[policy]);
+    }
+    printf("        {\"%s\", \"%s\", // %s\n         \"%s\", \"%s\"},\n", digests[0], digests[1],
+           matrix_precisions[precision], digests[2], digests[3]);
+}
+
+// As synthetic_matrix.c has them.
 static void print_golden(void **state)
 {
     (void)state;
-    static struct outcome outcomes[MOST_RANKS];
-    for (int o = 0; o < MATRIX_OPTIMIZERS; o++)
+    for (int o = 0; o < MATRIX_OPTIMIZERS; o++) {
+        if (only && strcmp(only, matrix_optimizers[o]) != 0)
+            continue;
+        printf("    {\n        // %s\n", matrix_optimizers[o]);
         for (int p = 0; p < MATRIX_PRECISIONS; p++)
-            for (int q = 0; q < MATRIX_POLICIES; q++) {
-                char digest[33];
-                const struct synthetic model = matrix_model(o, p, q);
-                struct job job = plain_job(&model, MATRIX_STEPS, outcomes);
-                run(&job, NULL);
-                hex(outcomes[0].digest, digest);
-                printf("%s\"%s\", // %s, %s, %s\n", q == 0 ? "{" : "", digest, matrix_optimizers[o],
-                       matrix_precisions[p], matrix_policies[q]);
-            }
+            print_policies(o, p);
+        printf("    },\n");
+    }
 }
 
 static int run_all(int argc, char **argv)

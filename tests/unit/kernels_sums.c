@@ -244,6 +244,9 @@ static void compare(const struct test_case *test, uint64_t stream)
 
 static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
 
+// Every rule with every dtype.
+enum { KINDS = BASE_RULES * 3 };
+
 // The n-th case of some number of elements: everything else by turns.
 static struct test_case case_of(uint64_t n, size_t elements)
 {
@@ -278,12 +281,12 @@ static void counts(void **state)
 static void kinds(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < BASE_RULES * 3 * SOURCES * 2; n++) {
-        if (!test_takes((int)(n + n / 12)))
+    for (uint64_t n = 0; n < KINDS * SOURCES * 2; n++) {
+        if (!test_takes((int)(n + n / KINDS)))
             continue;
         struct test_case test = case_of(n, 1037);
-        test.count = 1 + (int)(n / 12 % SOURCES);
-        test.before = n / 12 / SOURCES;
+        test.count = 1 + (int)(n / KINDS % SOURCES);
+        test.before = n / KINDS / SOURCES;
         compare(&test, 900000 + n);
     }
 }
@@ -315,22 +318,23 @@ static void odd_states(void **state)
     (void)state;
     const float values[] = {NAN, -INFINITY, INFINITY, -1.0f, 3e38f, -3e38f};
     const size_t places[] = {0, 7, 15, 16, 31, 32, 1023, 1024, 1039, 1040};
-    for (uint64_t n = 0; n < BASE_RULES * 3 * 3 * 6 * 10; n++) {
-        if (!test_takes((int)(n + n / 12)))
+    for (uint64_t n = 0; n < KINDS * 3 * 6 * 10; n++) {
+        const uint64_t value = n / KINDS / 3, place = value / 6;
+        if (!test_takes((int)(n + n / KINDS)))
             continue;
         const struct test_case test = {
             .rule = (enum base_rule)(n % BASE_RULES),
-            .dtype = dtypes[n / 4 % 3],
-            .work = dtypes[n / 4 % 3],
+            .dtype = dtypes[n / BASE_RULES % 3],
+            .work = dtypes[n / BASE_RULES % 3],
             .count = 2,
             .first = n % 5,
             .elements = n % 7 ? 1041 : 1056,
-            .forgets = n / 216 % 2,
-            .l2 = n / 432 % 2,
+            .forgets = place % 2,
+            .l2 = place / 2 % 2,
             .odd = true,
-            .odd_array = (int)(n / 12 % 3),
-            .odd_value = values[n / 36 % 6],
-            .odd_at = places[n / 216],
+            .odd_array = (int)(n / KINDS % 3),
+            .odd_value = values[value % 6],
+            .odd_at = places[place],
         };
         compare(&test, 700000 + n);
     }

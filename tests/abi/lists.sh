@@ -1,0 +1,34 @@
+#!/bin/sh
+# What is one of several is named in each list of them, and described: lists.sh <repository>
+set -eu
+cd "$1"
+bad=0
+
+named() { # named <tables of operations...>: as in .name = "lion"
+    sed -n 's/^    \.name = "\([a-z0-9-]*\)",$/\1/p' "$@"
+}
+
+look() { # look "<names>" <files that have each...>
+    [ -n "$1" ] || { echo "no names for $2"; exit 1; }
+    names="$1"
+    shift
+    for file; do
+        for name in $names; do
+            grep -iqw -e "$name" "$file" || { echo "$file: no $name"; bad=1; }
+        done
+    done
+}
+
+look "$(named zero/optim/*.c)" zero/model.h docs/man/zero.7 docs/architecture.md \
+    offload/FORMAT.md tools/zero-ckpt/elements.c tools/zero-ckpt/zero-ckpt.1 \
+    tests/unit/optim_checks.c tests/unit/optim_values.c tests/numerics/synthetic.c \
+    tests/numerics/synthetic_matrix.c tests/CMakeLists.txt tests/numerics/optimizers_golden.c \
+    tests/cuda/resident.c
+look "$(grep -o '\<BASE_RULE_[A-Z]*,' base/kernels/kernels.h | tr -d ,)" \
+    base/kernels/kernels_loop.h tests/unit/kernels_bits.c
+look "$(named offload/io/*.c | grep -vx auto)" zero/config/config_key.c zero/configuration.h \
+    docs/man/zero.7 docs/guides/configuration.md docs/architecture.md \
+    examples/gpt2/gpt2_option_table.c
+look "$(named collectives/transport/*.c)" zero/config/config_key.c zero/configuration.h \
+    docs/man/zero.7 docs/guides/configuration.md docs/architecture.md
+exit "$bad"
