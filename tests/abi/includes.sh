@@ -34,8 +34,8 @@ check collectives "collectives/$path|base/$path|$vocabulary"
 check offload "offload/$path|base/$path|$vocabulary"
 check checkpoint "checkpoint/$path|offload/$path|base/$path|$vocabulary"
 check zero "(zero|checkpoint|offload|collectives|base)/$path"
-check tools/zero-run "tools/zero-run/$path|collectives/(rendezvous|control)/$path|base/$path|$vocabulary"
-check tools/zero-ckpt "tools/zero-ckpt/$path|checkpoint/$path|base/$path|$vocabulary"
+check tools/zero-run "tools/options\.h|tools/zero-run/$path|collectives/(rendezvous|control)/$path|base/$path|$vocabulary"
+check tools/zero-ckpt "tools/options\.h|tools/zero-ckpt/$path|checkpoint/$path|base/$path|$vocabulary"
 for example in examples/*; do
     case "$example" in
     */gpt2) check "$example" "$public|$name|base/(bfloat16|pool|kernels/kernels)\.h" ;;

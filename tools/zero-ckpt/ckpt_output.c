@@ -104,8 +104,8 @@ struct tool_row {
 bool tool_colors(const struct tool_options *options)
 {
     const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
-    if (options->color != TOOL_AUTO)
-        return options->color == TOOL_ALWAYS;
+    if (options->color != OPTION_AUTO)
+        return options->color == OPTION_ALWAYS;
     return isatty(STDOUT_FILENO) && !(forbidden && *forbidden) && kind && *kind &&
            strcmp(kind, "dumb") != 0;
 }

@@ -25,6 +25,7 @@
 #include "checkpoint/directory/directory.h"
 #include "checkpoint/loader.h"
 #include "checkpoint/shard/shard.h"
+#include "tools/options.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -45,14 +46,12 @@ enum tool_status {
 
 /* ------------------------------------------------------------------ ckpt_options.c */
 
-enum tool_when { TOOL_AUTO, TOOL_ALWAYS, TOOL_NEVER };
-
 struct tool_options {
     const struct tool_command *command; /**< NULL with help and version only */
     char **paths;
     int path_count;
     bool json;
-    enum tool_when color;
+    enum option_when color;
     bool help, version;
     bool all;              /**< verify: every checkpoint of a directory */
     bool values;           /**< diff: the elements too */

@@ -15,15 +15,15 @@ enum {
     SINK_CHUNK = 4096,      // a pipe that polls writable takes so much without blocking
 };
 
-static bool wants_color(enum run_when color, bool watched)
+static bool wants_color(enum option_when color, bool watched)
 {
     const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
-    if (color != RUN_AUTO)
-        return color == RUN_ALWAYS;
+    if (color != OPTION_AUTO)
+        return color == OPTION_ALWAYS;
     return watched && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
 }
 
-void run_sink_init(struct run_sink *sink, int number, enum run_when color)
+void run_sink_init(struct run_sink *sink, int number, enum option_when color)
 {
     const int fd = STDOUT_FILENO + number;
     const bool terminal = isatty(fd), watched = terminal && tcgetpgrp(fd) >= 0;

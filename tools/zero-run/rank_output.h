@@ -4,11 +4,11 @@
 #ifndef TOOLS_ZERO_RUN_RANK_OUTPUT_H
 #define TOOLS_ZERO_RUN_RANK_OUTPUT_H
 
+#include "tools/options.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum run_when { RUN_AUTO, RUN_ALWAYS, RUN_NEVER };
 
 /* ------------------------------------------------------------------ tail.c */
 
@@ -80,7 +80,7 @@ struct run_stream {
 };
 
 /** Prepares a sink for standard output (0) or standard error (1). */
-void run_sink_init(struct run_sink *sink, int number, enum run_when color);
+void run_sink_init(struct run_sink *sink, int number, enum option_when color);
 /** Adds bytes; never fails: what there is no memory for counts as failed output. */
 void run_sink_add(struct run_sink *sink, const char *bytes, size_t count);
 /** Shows a line that is to be replaced, unless other bytes wait or have not ended their line. Not

@@ -38,8 +38,8 @@ enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables, HABITS = 3 
 // zero-run's own output is one.
 static bool is_dumb(const struct run_job *job)
 {
-    return job->output.piped && job->options->pty != RUN_NEVER && !job->output.out.watched &&
-           job->options->color != RUN_ALWAYS;
+    return job->output.piped && job->options->pty != OPTION_NEVER && !job->output.out.watched &&
+           job->options->color != OPTION_ALWAYS;
 }
 
 static bool inherited(const struct run_job *job, const char *entry)

@@ -98,8 +98,8 @@ static zero_result job_init(struct run_job *job, const struct run_options *optio
         .failed_rank = -1};
     init_sinks(job);
     // One rank whose lines need no number keeps zero-run's own output, a terminal perhaps.
-    job->output.piped = count > 1 || options->log_dir || options->prefix == RUN_ALWAYS ||
-                        (options->pty == RUN_ALWAYS && !options->plan);
+    job->output.piped = count > 1 || options->log_dir || options->prefix == OPTION_ALWAYS ||
+                        (options->pty == OPTION_ALWAYS && !options->plan);
     run_threads_count(&job->cores);
     job->ranks = base_calloc((size_t)count, sizeof *job->ranks);
     if (!job->ranks)
@@ -184,7 +184,7 @@ static enum run_status prepare(struct run_job *job, const struct run_options *op
 // Starts the ranks once, and sees to them until none is left.
 static enum run_status start(struct run_job *job, struct base_error *error)
 {
-    if (job->output.err.watched && job->count > 1 && job->options->status != RUN_NEVER)
+    if (job->output.err.watched && job->count > 1 && job->options->status != OPTION_NEVER)
         run_threads_say(job);
     const enum run_status status = run_spawn(job, error);
     if (status) {

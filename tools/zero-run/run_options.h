@@ -23,21 +23,22 @@ struct run_options {
     int grace_s;           /**< from a request to stop to SIGTERM, and from there to SIGKILL */
     sigset_t stop_signals; /**< besides SIGTERM and SIGINT: they ask the job to stop */
     enum run_bind bind;
-    bool plan, plan_json, plan_probe;
+    bool plan, plan_probe;
+    int plan_json;  /**< 1: as JSON; 0: as text */
     int plan_world; /**< ranks to plan for, */
     int plan_here;  /**< and how many of them are on this host */
     bool explain;
     bool help, version;
-    enum run_when prefix, color, pty;
-    const char *only;     /**< the list of --only; NULL: all */
-    unsigned char *shown; /**< of each rank, whether its output is; NULL: all */
-    enum run_when status; /**< never: no status at all; always: --status has a time */
-    int status_s;         /**< between two status lines that are not redrawn */
-    const char *trace;    /**< NULL: none */
-    const char *log_dir;  /**< NULL: none */
-    const char *metrics;  /**< NULL: none */
-    char *settings;       /**< the -o's, a line each; NULL: none */
-    char **program;       /**< and its arguments */
+    enum option_when prefix, color, pty;
+    const char *only;        /**< the list of --only; NULL: all */
+    unsigned char *shown;    /**< of each rank, whether its output is; NULL: all */
+    enum option_when status; /**< never: no status at all; always: --status has a time */
+    int status_s;            /**< between two status lines that are not redrawn */
+    const char *trace;       /**< NULL: none */
+    const char *log_dir;     /**< NULL: none */
+    const char *metrics;     /**< NULL: none */
+    char *settings;          /**< the -o's, a line each; NULL: none */
+    char **program;          /**< and its arguments */
 };
 
 /** Reads the command line. ZERO_E_INVALID (what is wrong), ZERO_E_NOMEM. run_options_free() in

@@ -54,8 +54,8 @@ static bool open_pipe(int ends[2])
 
 static bool has_prefix(const struct run_job *job)
 {
-    const enum run_when prefix = job->options->prefix;
-    return prefix == RUN_ALWAYS || (prefix == RUN_AUTO && job->slots > 1);
+    const enum option_when prefix = job->options->prefix;
+    return prefix == OPTION_ALWAYS || (prefix == OPTION_AUTO && job->slots > 1);
 }
 
 // Standard output: a pseudo-terminal, or without one a pipe, which is said once. What a program
@@ -63,13 +63,13 @@ static bool has_prefix(const struct run_job *job)
 static bool open_output(struct run_job *job, int rank, int ends[2], struct base_error *error)
 {
     char prefix[32], text[RUN_ERRNO_TEXT];
-    if (job->options->pty == RUN_NEVER || job->plan_fd >= 0)
+    if (job->options->pty == OPTION_NEVER || job->plan_fd >= 0)
         return open_pipe(ends);
     const int columns = has_prefix(job) ? snprintf(prefix, sizeof prefix, "[%d] ", rank) : 0;
     if (run_terminal_open(ends, job->output.out.fd, columns))
         return true;
     const int reason = errno;
-    if (job->options->pty == RUN_ALWAYS) {
+    if (job->options->pty == OPTION_ALWAYS) {
         zero_fail_errno(error, ZERO_E_IO, reason, "no pseudo-terminal for rank %d (--pty always)",
                         rank);
         return false;

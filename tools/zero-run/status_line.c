@@ -44,7 +44,7 @@ zero_result run_watch_begin(struct run_job *job, struct base_error *error)
     const bool own_terminal = !job->output.piped && job->output.err.terminal;
     watch->redraws = redraws(job);
     watch->period_ns = watch->redraws ? redraw_ns : (uint64_t)options->status_s * SECOND_NS;
-    if (options->status == RUN_NEVER || (options->status == RUN_AUTO && own_terminal))
+    if (options->status == OPTION_NEVER || (options->status == OPTION_AUTO && own_terminal))
         watch->period_ns = 0;
     return make_segment(job, error);
 }
