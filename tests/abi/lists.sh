@@ -29,6 +29,7 @@ look "$(grep -o '\<BASE_RULE_[A-Z]*,' base/kernels/kernels.h | tr -d ,)" \
 look "$(named offload/io/*.c | grep -vx auto)" zero/config/config_key.c zero/configuration.h \
     docs/man/zero.7 docs/guides/configuration.md docs/architecture.md \
     examples/gpt2/gpt2_option_table.c
-look "$(named collectives/transport/*.c)" zero/config/config_key.c zero/configuration.h \
-    docs/man/zero.7 docs/guides/configuration.md docs/architecture.md
+look "$(sed -n 's/^    {"\([a-z]*\)", &coll_transport_.*/\1/p' collectives/transport/transport_list.c)" \
+    zero/config/config_key.c zero/configuration.h docs/man/zero.7 docs/guides/configuration.md \
+    docs/architecture.md
 exit "$bad"
