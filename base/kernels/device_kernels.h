@@ -2,8 +2,8 @@
  * base/kernels/device_kernels.h: the arithmetic of a step on devices whose work is given and done
  * later, one table a kind of device. The bits are those that kernels.h defines.
  *
- * All memory that is named here is the device's, and so are the arrays of runs, scalars and keys;
- * addresses of elements are those of a granule, or so many granules further on. Functions are
+ * All memory that is named here is the device's, and so are the arrays of segments, scalars and
+ * keys; addresses of elements are those of a granule, or so many granules further on. Functions are
  * called by a thread that has entered the device (base/device.h); they give work to a stream and
  * return. *Local.* Errors: ZERO_E_DEVICE. C, and C++ too.
  */
@@ -15,31 +15,31 @@
 #include "base/kernels/decide.h"
 #include "base/kernels/kernels.h"
 
-/** The most elements of a run. */
-#define BASE_DEVICE_RUN (16 * BASE_GRANULE)
+/** The most elements of a segment. */
+#define BASE_DEVICE_SEGMENT (16 * BASE_GRANULE)
 
 /** What an update stores by stochastic rounding has a key of its own for each slice: the weight's,
  * then the moments'. */
 #define BASE_DEVICE_KEYS (1 + BASE_MAX_MOMENTS)
 
 /** Elements of one slice, from a granule on, which are updated together. */
-struct base_device_run {
+struct base_device_segment {
     const void *gradient; /**< the canonical sum, or the only contribution to it */
     void *weight;         /**< fp32 master, or the working copy itself where there is none */
     void *moment[BASE_MAX_MOMENTS];
     uint16_t *work;        /**< receives the new weight, rounded to nearest even; may be NULL */
     const double *squares; /**< of the gradient, a granule each; NULL: not wanted */
-    uint64_t first;        /**< element of the slice that is the run's first */
-    uint32_t count;        /**< at most BASE_DEVICE_RUN */
+    uint64_t first;        /**< element of the slice that is the segment's first */
+    uint32_t count;        /**< at most BASE_DEVICE_SEGMENT */
     uint32_t group;        /**< whose scalars */
     uint32_t key;          /**< its slice's keys are keys[key], and those behind it: a
                                 multiple of BASE_DEVICE_KEYS, below 2^24 of them */
     uint8_t gradient_dtype, weight_dtype, moment_dtype, work_dtype; /**< of zero_dtype */
 };
 
-/** An update of all of some runs, in one go. */
+/** An update of all of some segments, in one go. */
 struct base_device_update {
-    const struct base_device_run *runs;
+    const struct base_device_segment *segments;
     size_t count;
     bool rounds; /**< some of their weights or moments are not fp32: they are stored by stochastic
                       rounding */
@@ -49,7 +49,8 @@ struct base_device_update {
     uint64_t *wrong; /**< the least of what is there and (key / BASE_DEVICE_KEYS) << 40 | element of
                         the slice, of what  is stored and not finite: UINT64_MAX if nothing was.
                         NULL: not wanted */
-    bool finite_only; /**< runs are left out that have a sum that is not finite, as squares say */
+    bool finite_only; /**< segments are left out that have a sum that is not finite, as squares say
+                       */
 };
 
 /** A bucket's contributions, added in order to what a rank owns of it: coll_reduce_scatter in
@@ -182,7 +183,7 @@ struct base_device_judgement {
     struct base_device_record *record;
 };
 
-/** The most granules of a run of a digest. */
+/** The most granules of a part of a digest. */
 #define BASE_DEVICE_GRANULES 64
 
 /** Granules of one array of a slice, side by side. Their hashes are those of
@@ -199,12 +200,12 @@ struct base_device_granules {
     uint32_t reserved;
 };
 
-/** Adds the hashes of the granules of some runs to sums. */
+/** Adds the hashes of the granules of some parts to sums. */
 struct base_device_digest {
-    const struct base_device_granules *runs;
+    const struct base_device_granules *parts;
     size_t count;
     uint64_t *sums; /**< modulo 2^128: of each the lower word, then the upper one */
-    size_t offset;  /**< bytes by which all elements are behind where their runs have them */
+    size_t offset;  /**< bytes by which all elements are behind where their parts have them */
 };
 
 struct base_device_kernels {

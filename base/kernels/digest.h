@@ -8,22 +8,23 @@
 
 #include "base/kernels/xxh3.h"
 
-/** Bytes of a granule of a run; 0 beyond its end. */
-INLINE unsigned bytes_of_granule(const struct base_device_granules *run, unsigned granule)
+/** Bytes of a granule of a part; 0 beyond its end. */
+INLINE unsigned bytes_of_granule(const struct base_device_granules *part, unsigned granule)
 {
     const unsigned first = granule * BASE_GRANULE;
-    const unsigned left = first < run->count ? run->count - first : 0;
-    return (left < BASE_GRANULE ? left : BASE_GRANULE) * run->element_bytes;
+    const unsigned left = first < part->count ? part->count - first : 0;
+    return (left < BASE_GRANULE ? left : BASE_GRANULE) * part->element_bytes;
 }
 
 /** What a thread finds of its granule's hash: all of it, a part, or nothing. */
-INLINE struct xxh3_hash hash_granule(const struct base_device_granules *run, size_t offset,
+INLINE struct xxh3_hash hash_granule(const struct base_device_granules *part, size_t offset,
                                      unsigned granule, unsigned bytes, unsigned thread)
 {
     const struct xxh3_hash nothing = {0, 0};
-    const unsigned char *input = (const unsigned char *)run->elements + offset +
-                                 (size_t)granule * BASE_GRANULE * run->element_bytes;
-    const uint64_t seed = xxh3_of_words(run->slice, run->first + granule, run->array, run->name);
+    const unsigned char *input = (const unsigned char *)part->elements + offset +
+                                 (size_t)granule * BASE_GRANULE * part->element_bytes;
+    const uint64_t seed =
+        xxh3_of_words(part->slice, part->first + granule, part->array, part->name);
     if (bytes > XXH3_SHORT)
         return xxh3_part(input, bytes, seed, thread);
     return bytes > 0 && thread == 0 ? xxh3_of_short(input, bytes, seed) : nothing;
@@ -36,16 +37,16 @@ INLINE void add_to_sum(unsigned long long *sum, struct xxh3_hash x)
     atomicAdd(&sum[1], (unsigned long long)x.high + (before + x.low < before));
 }
 
-/** A block a run. */
+/** A block a part. */
 extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
     base_cuda_digest(struct base_device_digest d)
 {
     __shared__ struct xxh3_hash hashes[BASE_CUDA_THREADS];
-    const struct base_device_granules run = d.runs[blockIdx.x];
+    const struct base_device_granules part = d.parts[blockIdx.x];
     const unsigned granule = threadIdx.x / XXH3_THREADS, thread = threadIdx.x % XXH3_THREADS;
-    const unsigned bytes = bytes_of_granule(&run, granule);
+    const unsigned bytes = bytes_of_granule(&part, granule);
     struct xxh3_hash *mine = &hashes[threadIdx.x];
-    *mine = hash_granule(&run, d.offset, granule, bytes, thread);
+    *mine = hash_granule(&part, d.offset, granule, bytes, thread);
     for (unsigned step = 1; step < BASE_CUDA_THREADS; step *= 2) {
         __syncthreads();
         if (threadIdx.x % (2 * step) != 0)
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(BASE_CUDA_THREADS)
             *mine = xxh3_of_parts(*mine, bytes);
     }
     if (threadIdx.x == 0)
-        add_to_sum((unsigned long long *)d.sums + 2 * (size_t)run.sum, *mine);
+        add_to_sum((unsigned long long *)d.sums + 2 * (size_t)part.sum, *mine);
 }
 
 #endif

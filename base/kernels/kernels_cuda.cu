@@ -26,12 +26,13 @@ INLINE struct constants constants_of(const struct base_rule_scalars *scalars)
 
 /** Stores a field of the state, of which that key of its slice is. */
 template <bool wide>
-INLINE unsigned store_field(const struct base_device_run *run, unsigned dtype, const uint64_t *keys,
-                            int key, void *to, size_t i, unsigned n, const vector x[FOUR])
+INLINE unsigned store_field(const struct base_device_segment *segment, unsigned dtype,
+                            const uint64_t *keys, int key, void *to, size_t i, unsigned n,
+                            const vector x[FOUR])
 {
     if (wide || dtype == ZERO_F32)
         return store_nearest(ZERO_F32, to, i, n, x);
-    return store_rounded(dtype, keys[run->key + (unsigned)key], run->first, to, i, n, x);
+    return store_rounded(dtype, keys[segment->key + (unsigned)key], segment->first, to, i, n, x);
 }
 
 /** Rare: the lowest element of an array that is not finite; `which` array it is stands above. */
@@ -42,14 +43,15 @@ static __device__ __noinline__ void report(uint64_t *lowest, uint64_t which, uin
 }
 
 template <void rule(const struct constants *c, struct elements *x), int moments, bool wide>
-INLINE void update_four(const struct base_device_run *run, const struct constants *c,
+INLINE void update_four(const struct base_device_segment *segment, const struct constants *c,
                         const uint64_t *keys, uint64_t *wrong, size_t i, unsigned n)
 {
     vector gradient[FOUR], weight[FOUR], moment[moments][FOUR];
-    load_any(run->gradient_dtype, run->gradient, i, n, gradient);
-    load_any(wide ? (unsigned)ZERO_F32 : run->weight_dtype, run->weight, i, n, weight);
+    load_any(segment->gradient_dtype, segment->gradient, i, n, gradient);
+    load_any(wide ? (unsigned)ZERO_F32 : segment->weight_dtype, segment->weight, i, n, weight);
     for (int k = 0; k < moments; k++)
-        load_any(wide ? (unsigned)ZERO_F32 : run->moment_dtype, run->moment[k], i, n, moment[k]);
+        load_any(wide ? (unsigned)ZERO_F32 : segment->moment_dtype, segment->moment[k], i, n,
+                 moment[k]);
     for (int j = 0; j < FOUR; j++) {
         struct elements x;
         x.gradient = gradient[j];
@@ -63,60 +65,63 @@ INLINE void update_four(const struct base_device_run *run, const struct constant
     }
     unsigned which = 0;
     for (int k = 0; k < moments; k++)
-        which |=
-            store_field<wide>(run, run->moment_dtype, keys, 1 + k, run->moment[k], i, n, moment[k]);
-    which |= store_field<wide>(run, run->weight_dtype, keys, 0, run->weight, i, n, weight);
-    if (run->work)
-        which |= store_nearest(run->work_dtype, run->work, i, n, weight);
+        which |= store_field<wide>(segment, segment->moment_dtype, keys, 1 + k, segment->moment[k],
+                                   i, n, moment[k]);
+    which |=
+        store_field<wide>(segment, segment->weight_dtype, keys, 0, segment->weight, i, n, weight);
+    if (segment->work)
+        which |= store_nearest(segment->work_dtype, segment->work, i, n, weight);
     for (unsigned j = 0; which && wrong && j < n; j++)
         if (which >> j & 1)
-            report(wrong, run->key / BASE_DEVICE_KEYS, run->first + i + j);
+            report(wrong, segment->key / BASE_DEVICE_KEYS, segment->first + i + j);
 }
 
 template <void rule(const struct constants *c, struct elements *x), int moments, bool wide>
-INLINE void update_run(const struct base_device_run *run, const struct base_rule_scalars *scalars,
-                       const uint64_t *keys, uint64_t *wrong)
+INLINE void update_segment(const struct base_device_segment *segment,
+                           const struct base_rule_scalars *scalars, const uint64_t *keys,
+                           uint64_t *wrong)
 {
     const struct constants c = constants_of(scalars);
-    for (unsigned i = FOUR * threadIdx.x; i < run->count; i += FOUR * blockDim.x) {
-        const unsigned left = run->count - i;
+    for (unsigned i = FOUR * threadIdx.x; i < segment->count; i += FOUR * blockDim.x) {
+        const unsigned left = segment->count - i;
         if (left >= FOUR)
-            update_four<rule, moments, wide>(run, &c, keys, wrong, i, FOUR);
+            update_four<rule, moments, wide>(segment, &c, keys, wrong, i, FOUR);
         else
-            update_four<rule, moments, wide>(run, &c, keys, wrong, i, left);
+            update_four<rule, moments, wide>(segment, &c, keys, wrong, i, left);
     }
 }
 
-/** Whether all of a run's sums are finite; true if the update takes any (finite_only is 0). */
-INLINE bool are_finite(const struct base_device_update *u, const struct base_device_run *run)
+/** Whether all of a segment's sums are finite; true if the update takes any (finite_only is 0). */
+INLINE bool are_finite(const struct base_device_update *u,
+                       const struct base_device_segment *segment)
 {
-    for (unsigned g = 0; u->finite_only && g * BASE_GRANULE < run->count; g++)
-        if (!(run->squares[g] <= 1e300))
+    for (unsigned g = 0; u->finite_only && g * BASE_GRANULE < segment->count; g++)
+        if (!(segment->squares[g] <= 1e300))
             return false;
     return true;
 }
 
-/** A block a run. */
+/** A block a segment. */
 template <bool wide> INLINE void update(const struct base_device_update *u)
 {
     if (u->gate && *u->gate == 0)
         return;
-    if (!are_finite(u, &u->runs[blockIdx.x])) // looked at before it takes registers
+    if (!are_finite(u, &u->segments[blockIdx.x])) // looked at before it takes registers
         return;
-    const struct base_device_run run = u->runs[blockIdx.x];
-    const struct base_rule_scalars *scalars = &u->scalars[run.group];
+    const struct base_device_segment segment = u->segments[blockIdx.x];
+    const struct base_rule_scalars *scalars = &u->scalars[segment.group];
     switch (scalars->rule) {
     case BASE_RULE_ADAM:
-        update_run<adam, 2, wide>(&run, scalars, u->keys, u->wrong);
+        update_segment<adam, 2, wide>(&segment, scalars, u->keys, u->wrong);
         break;
     case BASE_RULE_SGD:
-        update_run<sgd, 1, wide>(&run, scalars, u->keys, u->wrong);
+        update_segment<sgd, 1, wide>(&segment, scalars, u->keys, u->wrong);
         break;
     case BASE_RULE_LION:
-        update_run<lion, 1, wide>(&run, scalars, u->keys, u->wrong);
+        update_segment<lion, 1, wide>(&segment, scalars, u->keys, u->wrong);
         break;
     case BASE_RULE_ADAGRAD:
-        update_run<adagrad, 1, wide>(&run, scalars, u->keys, u->wrong);
+        update_segment<adagrad, 1, wide>(&segment, scalars, u->keys, u->wrong);
         break;
     case BASE_RULES:
         break;

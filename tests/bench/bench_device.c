@@ -30,7 +30,7 @@ struct work {
     unsigned char *received;                     // bf16, of RANKS
     unsigned char *host[2], *there[2];           // HOST_BYTES of each, one for each direction
     void *streams[2];
-    struct base_device_run *runs;
+    struct base_device_segment *segments;
     struct base_device_granules *hashed;
     void *scalars, *squares, *bad, *digest;
     struct other_program torch;
@@ -66,52 +66,52 @@ static void *put(const struct work *work, const void *bytes, size_t size)
 
 static void make_runs(struct work *work)
 {
-    const size_t runs = (work->count + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN;
-    struct base_device_run *list = base_calloc(runs, sizeof *list);
+    const size_t segments = (work->count + BASE_DEVICE_SEGMENT - 1) / BASE_DEVICE_SEGMENT;
+    struct base_device_segment *list = base_calloc(segments, sizeof *list);
     if (!list)
         exit(1);
-    for (size_t r = 0; r < runs; r++) {
-        const size_t first = r * BASE_DEVICE_RUN, left = work->count - first;
-        list[r] = (struct base_device_run){
+    for (size_t r = 0; r < segments; r++) {
+        const size_t first = r * BASE_DEVICE_SEGMENT, left = work->count - first;
+        list[r] = (struct base_device_segment){
             .gradient = work->narrow + 2 * first,
             .weight = work->weight + 4 * first,
             .moment = {work->moments[0] + 4 * first, work->moments[1] + 4 * first},
             .work = (uint16_t *)(void *)(work->work + 2 * first),
             .first = first,
-            .count = (uint32_t)(left < BASE_DEVICE_RUN ? left : BASE_DEVICE_RUN),
+            .count = (uint32_t)(left < BASE_DEVICE_SEGMENT ? left : BASE_DEVICE_SEGMENT),
             .gradient_dtype = ZERO_BF16,
             .weight_dtype = ZERO_F32,
             .moment_dtype = ZERO_F32,
             .work_dtype = ZERO_BF16,
         };
     }
-    work->runs = put(work, list, runs * sizeof *list);
+    work->segments = put(work, list, segments * sizeof *list);
     base_free(list);
 }
 
-static size_t hashed_runs(const struct work *work)
+static size_t hashed_parts(const struct work *work)
 {
-    const size_t run = BASE_DEVICE_GRANULES * BASE_GRANULE;
-    return (work->count + run - 1) / run;
+    const size_t part = BASE_DEVICE_GRANULES * BASE_GRANULE;
+    return (work->count + part - 1) / part;
 }
 
 // Of the weights.
 static void make_hashed(struct work *work)
 {
-    const size_t run = BASE_DEVICE_GRANULES * BASE_GRANULE, runs = hashed_runs(work);
-    struct base_device_granules *list = base_calloc(runs, sizeof *list);
+    const size_t part = BASE_DEVICE_GRANULES * BASE_GRANULE, parts = hashed_parts(work);
+    struct base_device_granules *list = base_calloc(parts, sizeof *list);
     if (!list)
         exit(1);
-    for (size_t r = 0; r < runs; r++) {
-        const size_t first = r * run, left = work->count - first;
+    for (size_t r = 0; r < parts; r++) {
+        const size_t first = r * part, left = work->count - first;
         list[r] = (struct base_device_granules){
             .elements = work->weight + 4 * first,
             .first = first / BASE_GRANULE,
-            .count = (uint32_t)(left < run ? left : run),
+            .count = (uint32_t)(left < part ? left : part),
             .element_bytes = 4,
         };
     }
-    work->hashed = put(work, list, runs * sizeof *list);
+    work->hashed = put(work, list, parts * sizeof *list);
     base_free(list);
 }
 
@@ -169,8 +169,8 @@ static double timed(struct work *work, zero_result (*give)(struct work *, struct
 static zero_result give_update(struct work *work, struct base_error *error)
 {
     const struct base_device_update update = {
-        .runs = work->runs,
-        .count = (work->count + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN,
+        .segments = work->segments,
+        .count = (work->count + BASE_DEVICE_SEGMENT - 1) / BASE_DEVICE_SEGMENT,
         .scalars = work->scalars,
     };
     return work->kernels->update(work->state, &update, work->stream, error);
@@ -226,7 +226,7 @@ static zero_result give_look(struct work *work, struct base_error *error)
 static zero_result give_digest(struct work *work, struct base_error *error)
 {
     const struct base_device_digest digest = {
-        .runs = work->hashed, .count = hashed_runs(work), .sums = work->digest};
+        .parts = work->hashed, .count = hashed_parts(work), .sums = work->digest};
     return work->kernels->digest(work->state, &digest, work->stream, error);
 }
 
@@ -363,7 +363,7 @@ static void unmake(struct work *work)
     const struct base_device *device = work->device;
     void *const all[] = {work->narrow,   work->weight,   work->moments[0], work->moments[1],
                          work->work,     work->received, work->squares,    work->scalars,
-                         work->bad,      work->runs,     work->hashed,     work->digest,
+                         work->bad,      work->segments, work->hashed,     work->digest,
                          work->there[0], work->there[1]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         device->free(all[i]);

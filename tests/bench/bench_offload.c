@@ -410,7 +410,7 @@ static struct eng_piece whole = {
     .moments = FIELDS - 1,
     .never_negative = 1U << (FIELDS - 2),
 };
-static struct eng_piece_run runs[TILES];
+static struct eng_piece_range runs[TILES];
 static const struct eng_tiles tiles = {.pieces = &whole, .of_tile = runs, .count = TILES};
 
 // The file of the states, in which each tile has two places.

@@ -27,8 +27,8 @@ struct bare {
     unsigned char *work, *gradient, *weight, *moment[2];
     struct unit_weights *weights; // a unit each
     struct unit_gradients *gradients;
-    struct base_device_run *runs;
-    size_t run_count;
+    struct base_device_segment *segments;
+    size_t segment_count;
     void *scalars;
     float *loss; // of the host
     void *seen;  // event behind its way there
@@ -59,9 +59,9 @@ static void send(const struct bare *b, void *to, const void *from, size_t bytes)
     gpu_must(b->device->stream_sync(b->stream, &error), error.message);
 }
 
-static size_t runs_of(size_t elements)
+static size_t segments_of(size_t elements)
 {
-    return (elements + BASE_DEVICE_RUN - 1) / BASE_DEVICE_RUN;
+    return (elements + BASE_DEVICE_SEGMENT - 1) / BASE_DEVICE_SEGMENT;
 }
 
 static size_t aligned(size_t elements)
@@ -69,14 +69,14 @@ static size_t aligned(size_t elements)
     return (elements + ALIGNED - 1) / ALIGNED * ALIGNED;
 }
 
-static struct base_device_run run_at(const struct bare *b, size_t at, size_t left)
+static struct base_device_segment segment_at(const struct bare *b, size_t at, size_t left)
 {
-    return (struct base_device_run){
+    return (struct base_device_segment){
         .gradient = b->gradient + 2 * at,
         .weight = b->weight + 4 * at,
         .moment = {b->moment[0] + 4 * at, b->moment[1] + 4 * at},
         .work = (uint16_t *)(void *)(b->work + 2 * at),
-        .count = (uint32_t)(left < BASE_DEVICE_RUN ? left : BASE_DEVICE_RUN),
+        .count = (uint32_t)(left < BASE_DEVICE_SEGMENT ? left : BASE_DEVICE_SEGMENT),
         .gradient_dtype = ZERO_BF16,
         .weight_dtype = ZERO_F32,
         .moment_dtype = ZERO_F32,
@@ -84,9 +84,9 @@ static struct base_device_run run_at(const struct bare *b, size_t at, size_t lef
     };
 }
 
-// A tensor's first values, and its runs, from element `at` on.
+// A tensor's first values, and its segments, from element `at` on.
 static void make_tensor(const struct work *work, const struct tensor *tensor, size_t at,
-                        struct base_device_run *runs)
+                        struct base_device_segment *segments)
 {
     const struct bare *b = &work->bare;
     const size_t elements = tensor_numel(tensor);
@@ -94,8 +94,8 @@ static void make_tensor(const struct work *work, const struct tensor *tensor, si
     tensor_fill(tensor, &work->gpt2.options.dims, work->gpt2.options.seed, 0, elements, values);
     send(b, b->weight + 4 * at, values, elements * sizeof *values);
     base_free(values);
-    for (size_t done = 0; done < elements; done += BASE_DEVICE_RUN)
-        *runs++ = run_at(b, at + done, elements - done);
+    for (size_t done = 0; done < elements; done += BASE_DEVICE_SEGMENT)
+        *segments++ = segment_at(b, at + done, elements - done);
 }
 
 static void count_tensors(struct bare *b, const struct dims *dims)
@@ -104,7 +104,7 @@ static void count_tensors(struct bare *b, const struct dims *dims)
         for (int i = 0; i < unit_tensors(dims, u); i++) {
             const struct tensor tensor = unit_tensor(dims, u, i);
             b->count += aligned(tensor_numel(&tensor));
-            b->run_count += runs_of(tensor_numel(&tensor));
+            b->segment_count += segments_of(tensor_numel(&tensor));
         }
 }
 
@@ -112,7 +112,8 @@ static void make_tensors(struct work *work)
 {
     struct bare *b = &work->bare;
     const struct dims *dims = &work->gpt2.options.dims;
-    struct base_device_run *runs = gpu_room(b->run_count, sizeof *runs), *end = runs;
+    struct base_device_segment *segments = gpu_room(b->segment_count, sizeof *segments),
+                               *end = segments;
     size_t at = 0;
     for (int u = 0; u < unit_count(dims); u++)
         for (int i = 0; i < unit_tensors(dims, u); i++) {
@@ -120,12 +121,12 @@ static void make_tensors(struct work *work)
             make_tensor(work, &tensor, at, end);
             b->weights[u].tensor[i] = b->work + 2 * at;
             b->gradients[u].tensor[i] = b->gradient + 2 * at;
-            end += runs_of(tensor_numel(&tensor));
+            end += segments_of(tensor_numel(&tensor));
             at += aligned(tensor_numel(&tensor));
         }
-    b->runs = memory(b, b->run_count * sizeof *runs);
-    send(b, b->runs, runs, b->run_count * sizeof *runs);
-    base_free(runs);
+    b->segments = memory(b, b->segment_count * sizeof *segments);
+    send(b, b->segments, segments, b->segment_count * sizeof *segments);
+    base_free(segments);
 }
 
 static void make_scalars(struct bare *b)
@@ -168,7 +169,7 @@ static void make_bare(struct work *work)
 static void free_bare(struct bare *b)
 {
     void *const all[] = {b->work,      b->gradient, b->weight, b->moment[0],
-                         b->moment[1], b->runs,     b->scalars};
+                         b->moment[1], b->segments, b->scalars};
     gpu_must(b->device->stream_sync(b->stream, NULL), "the stream has failed");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         b->device->free(all[i]);
@@ -224,7 +225,7 @@ static void bare_step(struct work *work)
     gpu_must(b->device->copy(b->loss, loss, sizeof *loss, b->stream, &error), error.message);
     gpu_must(b->device->event_record(b->seen, b->stream, &error), error.message);
     const struct base_device_update update = {
-        .runs = b->runs, .count = b->run_count, .scalars = b->scalars};
+        .segments = b->segments, .count = b->segment_count, .scalars = b->scalars};
     gpu_must(b->kernels->update(b->state, &update, b->stream, &error), error.message);
     gpu_must(b->device->event_sync(b->seen, &error), error.message);
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { GROUPS = 4, RUNS = 4, GAP = 2 * BASE_GRANULE, ROOM = 24 * BASE_GRANULE };
+enum { GROUPS = 4, SEGMENTS = 4, GAP = 2 * BASE_GRANULE, ROOM = 24 * BASE_GRANULE };
 
 static void widen(zero_dtype dtype, const void *from, size_t first, size_t count, float *to)
 {
@@ -27,8 +27,8 @@ struct state {
     float gradient[ROOM], moment[BASE_MAX_MOMENTS][ROOM], weight[ROOM];
     uint16_t work[ROOM];
     struct base_rule_scalars scalars[GROUPS];
-    uint64_t keys[RUNS * BASE_DEVICE_KEYS];
-    struct base_device_run runs[RUNS];
+    uint64_t keys[SEGMENTS * BASE_DEVICE_KEYS];
+    struct base_device_segment segments[SEGMENTS];
     double squares[ROOM / BASE_GRANULE];
     uint64_t wrong;
     uint32_t gate, unused;
@@ -43,17 +43,18 @@ static struct base_rule_scalars scalars_of(int turn, int group)
 
 static const uint32_t counts[] = {1, 2, 3, 4, 5, 127, 1023, 1024, 1025, 2047, 9001};
 
-// The runs of a turn, at addresses of `at`; they have the room of floats, whatever they are.
-static void lay_runs(int turn, bool rounds, const struct state *at, struct base_device_run *runs)
+// The segments of a turn, at addresses of `at`; they have the room of floats, whatever they are.
+static void lay_segments(int turn, bool rounds, const struct state *at,
+                         struct base_device_segment *segments)
 {
     static const zero_dtype dtypes[] = {ZERO_F32, ZERO_BF16, ZERO_F16};
     size_t element = BASE_GRANULE;
-    for (uint32_t r = 0; r < RUNS; r++) {
+    for (uint32_t r = 0; r < SEGMENTS; r++) {
         const uint32_t count = counts[((uint32_t)turn + r) % (sizeof counts / sizeof *counts)];
         const zero_dtype gradient = dtypes[(turn + (int)r) % 3];
         const zero_dtype weight = rounds ? dtypes[(turn / 3 + (int)r) % 3] : ZERO_F32;
         const zero_dtype moment = rounds && turn % 2 ? ZERO_BF16 : ZERO_F32;
-        runs[r] = (struct base_device_run){
+        segments[r] = (struct base_device_segment){
             .gradient = at->gradient + element,
             .weight = (float *)(uintptr_t)at->weight + element,
             .work = turn % 4 == 3 ? NULL : (uint16_t *)(uintptr_t)at->work + element,
@@ -67,7 +68,7 @@ static void lay_runs(int turn, bool rounds, const struct state *at, struct base_
             .work_dtype = turn % 4 == 2 ? ZERO_F16 : ZERO_BF16,
         };
         for (int k = 0; k < BASE_MAX_MOMENTS; k++)
-            runs[r].moment[k] = (float *)(uintptr_t)at->moment[k] + element;
+            segments[r].moment[k] = (float *)(uintptr_t)at->moment[k] + element;
         element += (count + BASE_GRANULE - 1) / BASE_GRANULE * BASE_GRANULE + GAP;
     }
     assert_true(element <= ROOM);
@@ -83,70 +84,71 @@ static void fill(int turn, struct state *s)
     memset(s->work, 0x5a, sizeof s->work);
     for (int g = 0; g < GROUPS; g++)
         s->scalars[g] = scalars_of(turn, g);
-    for (int k = 0; k < RUNS * BASE_DEVICE_KEYS; k++)
+    for (int k = 0; k < SEGMENTS * BASE_DEVICE_KEYS; k++)
         s->keys[k] = zero_random_bits(7, (uint64_t)turn, (uint64_t)k);
 }
 
-static void round_to(zero_dtype dtype, uint64_t key, const struct base_device_run *run,
+static void round_to(zero_dtype dtype, uint64_t key, const struct base_device_segment *segment,
                      const float *from, void *to)
 {
     if (dtype == ZERO_F32)
-        memcpy(to, from, run->count * sizeof *from);
+        memcpy(to, from, segment->count * sizeof *from);
     else if (dtype == ZERO_BF16)
-        base_kernels_ref.round_bf16(key, run->first, run->count, from, to);
+        base_kernels_ref.round_bf16(key, segment->first, segment->count, from, to);
     else
-        base_kernels_ref.round_f16(key, run->first, run->count, from, to);
+        base_kernels_ref.round_f16(key, segment->first, segment->count, from, to);
 }
 
 // As the engine does it on the processor.
-static void update_run(const struct state *s, const struct base_device_run *run)
+static void update_segment(const struct state *s, const struct base_device_segment *segment)
 {
-    static float gradient[BASE_DEVICE_RUN], weight[BASE_DEVICE_RUN];
-    static float moment[BASE_MAX_MOMENTS][BASE_DEVICE_RUN];
-    const struct base_rule_scalars *scalars = &s->scalars[run->group];
+    static float gradient[BASE_DEVICE_SEGMENT], weight[BASE_DEVICE_SEGMENT];
+    static float moment[BASE_MAX_MOMENTS][BASE_DEVICE_SEGMENT];
+    const struct base_rule_scalars *scalars = &s->scalars[segment->group];
     const int moments = scalars->rule == BASE_RULE_ADAM ? 2 : 1;
-    widen(run->gradient_dtype, run->gradient, 0, run->count, gradient);
-    widen(run->weight_dtype, run->weight, 0, run->count, weight);
+    widen(segment->gradient_dtype, segment->gradient, 0, segment->count, gradient);
+    widen(segment->weight_dtype, segment->weight, 0, segment->count, weight);
     for (int k = 0; k < moments; k++)
-        widen(run->moment_dtype, run->moment[k], 0, run->count, moment[k]);
+        widen(segment->moment_dtype, segment->moment[k], 0, segment->count, moment[k]);
     const struct base_update update = {
-        .count = run->count,
+        .count = segment->count,
         .gradient = gradient,
         .moment = {moment[0], moment[1]},
         .weight = weight,
-        .work = run->work,
-        .work_dtype = run->work_dtype,
+        .work = segment->work,
+        .work_dtype = segment->work_dtype,
     };
     base_kernels_ref.update[scalars->rule](scalars, &update);
-    round_to(run->weight_dtype, s->keys[run->key], run, weight, run->weight);
+    round_to(segment->weight_dtype, s->keys[segment->key], segment, weight, segment->weight);
     for (int k = 0; k < moments; k++)
-        round_to(run->moment_dtype, s->keys[run->key + 1 + (uint32_t)k], run, moment[k],
-                 run->moment[k]);
+        round_to(segment->moment_dtype, s->keys[segment->key + 1 + (uint32_t)k], segment, moment[k],
+                 segment->moment[k]);
 }
 
 /** The first element of an array that is not finite, as an update tells it. */
-static void find_wrong(const struct base_device_run *run, zero_dtype dtype, const void *array,
-                       uint64_t *wrong)
+static void find_wrong(const struct base_device_segment *segment, zero_dtype dtype,
+                       const void *array, uint64_t *wrong)
 {
-    static float values[BASE_DEVICE_RUN];
+    static float values[BASE_DEVICE_SEGMENT];
     uint32_t i = 0;
-    widen(dtype, array, 0, run->count, values);
-    while (i < run->count && isfinite(values[i]))
+    widen(dtype, array, 0, segment->count, values);
+    while (i < segment->count && isfinite(values[i]))
         i++;
     const uint64_t found =
-        (uint64_t)(run->key / BASE_DEVICE_KEYS) << BASE_DEVICE_BAD_SHIFT | (run->first + i);
-    if (i < run->count && found < *wrong)
+        (uint64_t)(segment->key / BASE_DEVICE_KEYS) << BASE_DEVICE_BAD_SHIFT | (segment->first + i);
+    if (i < segment->count && found < *wrong)
         *wrong = found;
 }
 
-static void find_wrongs(const struct state *s, const struct base_device_run *run, uint64_t *wrong)
+static void find_wrongs(const struct state *s, const struct base_device_segment *segment,
+                        uint64_t *wrong)
 {
-    const int moments = s->scalars[run->group].rule == BASE_RULE_ADAM ? 2 : 1;
-    find_wrong(run, run->weight_dtype, run->weight, wrong);
+    const int moments = s->scalars[segment->group].rule == BASE_RULE_ADAM ? 2 : 1;
+    find_wrong(segment, segment->weight_dtype, segment->weight, wrong);
     for (int k = 0; k < moments; k++)
-        find_wrong(run, run->moment_dtype, run->moment[k], wrong);
-    if (run->work)
-        find_wrong(run, run->work_dtype, run->work, wrong);
+        find_wrong(segment, segment->moment_dtype, segment->moment[k], wrong);
+    if (segment->work)
+        find_wrong(segment, segment->work_dtype, segment->work, wrong);
 }
 
 static void update_turn(int turn, bool rounds, bool gated)
@@ -155,17 +157,17 @@ static void update_turn(int turn, bool rounds, bool gated)
     before.gate = !gated;
     before.wrong = UINT64_MAX;
     expected = before;
-    lay_runs(turn, rounds, &expected, expected.runs);
-    for (int r = 0; r < RUNS && !gated; r++) {
-        update_run(&expected, &expected.runs[r]);
-        find_wrongs(&expected, &expected.runs[r], &expected.wrong);
+    lay_segments(turn, rounds, &expected, expected.segments);
+    for (int r = 0; r < SEGMENTS && !gated; r++) {
+        update_segment(&expected, &expected.segments[r]);
+        find_wrongs(&expected, &expected.segments[r], &expected.wrong);
     }
     struct state *there = put(&before, sizeof before);
-    lay_runs(turn, rounds, there, before.runs);
-    ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
+    lay_segments(turn, rounds, there, before.segments);
+    ok(device->copy(there->segments, before.segments, sizeof before.segments, kernel_stream, NULL));
     const struct base_device_update update = {
-        .runs = there->runs,
-        .count = RUNS,
+        .segments = there->segments,
+        .count = SEGMENTS,
         .rounds = rounds,
         .scalars = there->scalars,
         .keys = rounds ? there->keys : NULL,
@@ -173,12 +175,12 @@ static void update_turn(int turn, bool rounds, bool gated)
         .wrong = &there->wrong,
     };
     if (!rounds) // whose keys are not compared
-        for (int r = 0; r < RUNS; r++)
-            assert_int_equal(before.runs[r].weight_dtype, ZERO_F32);
+        for (int r = 0; r < SEGMENTS; r++)
+            assert_int_equal(before.segments[r].weight_dtype, ZERO_F32);
     ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
     take(&after, there, sizeof after);
-    memset(after.runs, 0, sizeof after.runs); // addresses
-    memset(expected.runs, 0, sizeof expected.runs);
+    memset(after.segments, 0, sizeof after.segments); // addresses
+    memset(expected.segments, 0, sizeof expected.segments);
     compare(rounds ? "rounded update" : "update", turn, &after, &expected, sizeof after);
 }
 
@@ -205,16 +207,17 @@ static void nothing_is_updated_behind_a_gate(void **unused)
     update_turn(1, true, true);
 }
 
-// What runs say of themselves: the second has a sum at its end that is not finite, the third at its
-// beginning, and so have those beside the others.
-static void lay_summed(const struct state *at, struct base_device_run *runs, double *squares)
+// What segments say of themselves: the second has a sum at its end that is not finite, the third at
+// its beginning, and so have those beside the others.
+static void lay_summed(const struct state *at, struct base_device_segment *segments,
+                       double *squares)
 {
     size_t granule = 1;
     for (size_t g = 0; g < ROOM / BASE_GRANULE; g++)
         squares[g] = NAN;
-    for (uint32_t r = 0; r < RUNS; r++) {
-        const size_t granules = (runs[r].count + BASE_GRANULE - 1) / BASE_GRANULE;
-        runs[r].squares = at->squares + granule;
+    for (uint32_t r = 0; r < SEGMENTS; r++) {
+        const size_t granules = (segments[r].count + BASE_GRANULE - 1) / BASE_GRANULE;
+        segments[r].squares = at->squares + granule;
         for (size_t g = granule; g < granule + granules; g++)
             squares[g] = 0.5 * (double)g;
         if (r == 1)
@@ -229,28 +232,28 @@ static void update_finite(int turn)
 {
     fill(turn, &before);
     before.gate = 1;
-    lay_runs(turn, false, &before, before.runs);
-    lay_summed(&before, before.runs, before.squares);
+    lay_segments(turn, false, &before, before.segments);
+    lay_summed(&before, before.segments, before.squares);
     expected = before;
-    lay_runs(turn, false, &expected, expected.runs);
-    lay_summed(&expected, expected.runs, expected.squares);
-    for (int r = 0; r < RUNS; r += 3)
-        update_run(&expected, &expected.runs[r]);
+    lay_segments(turn, false, &expected, expected.segments);
+    lay_summed(&expected, expected.segments, expected.squares);
+    for (int r = 0; r < SEGMENTS; r += 3)
+        update_segment(&expected, &expected.segments[r]);
     struct state *there = put(&before, sizeof before);
-    lay_runs(turn, false, there, before.runs);
-    lay_summed(there, before.runs, before.squares);
-    ok(device->copy(there->runs, before.runs, sizeof before.runs, kernel_stream, NULL));
+    lay_segments(turn, false, there, before.segments);
+    lay_summed(there, before.segments, before.squares);
+    ok(device->copy(there->segments, before.segments, sizeof before.segments, kernel_stream, NULL));
     const struct base_device_update update = {
-        .runs = there->runs,
-        .count = RUNS,
+        .segments = there->segments,
+        .count = SEGMENTS,
         .scalars = there->scalars,
         .gate = &there->gate,
         .finite_only = true,
     };
     ok(kernels->update(kernel_state, &update, kernel_stream, NULL));
     take(&after, there, sizeof after);
-    memset(after.runs, 0, sizeof after.runs); // addresses
-    memset(expected.runs, 0, sizeof expected.runs);
+    memset(after.segments, 0, sizeof after.segments); // addresses
+    memset(expected.segments, 0, sizeof expected.segments);
     compare("update of what is finite", turn, &after, &expected, sizeof after);
 }
 

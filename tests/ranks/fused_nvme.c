@@ -159,7 +159,7 @@ static bool is_due(const zero_ctx *z, zero_unit unit)
     const struct eng_tier *tier = z->tier;
     if (!tier || !z->update.begun || tier->updated == tier->chosen)
         return false;
-    const struct eng_piece_run run = tier->tiles.of_tile[tier->order[tier->updated]];
+    const struct eng_piece_range run = tier->tiles.of_tile[tier->order[tier->updated]];
     for (size_t i = run.first; i < run.first + run.count; i++) {
         const size_t s = tier->tiles.pieces[i].bucket;
         if (z->layout.buckets[s].unit < unit || !eng_updates_early(z, s))

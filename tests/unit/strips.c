@@ -122,7 +122,7 @@ static bool has_tile(const struct eng_strip *strip, const struct eng_tiles *tile
 static void check_tiles(const struct eng_strips *strips, const struct eng_tiles *tiles)
 {
     for (size_t t = 0; t < tiles->count; t++) {
-        const struct eng_piece_run run = strips->of_tile[t];
+        const struct eng_piece_range run = strips->of_tile[t];
         for (size_t s = 0; s < strips->count; s++)
             assert_int_equal(has_tile(&strips->list[s], tiles, t),
                              s >= run.first && s < run.first + run.count);
@@ -133,7 +133,7 @@ static void check_tiles(const struct eng_strips *strips, const struct eng_tiles 
 static void check_groups(const struct eng_tiles *tiles)
 {
     for (size_t t = 0; t < tiles->count;) {
-        const struct eng_piece_run group = eng_tiles_group(tiles, t);
+        const struct eng_piece_range group = eng_tiles_group(tiles, t);
         const size_t end = t < tiles->training ? tiles->training : tiles->count;
         assert_int_equal(group.first, t);
         assert_int_equal(group.count, tiles->in_group < end - t ? tiles->in_group : end - t);
@@ -146,7 +146,7 @@ static void check_groups(const struct eng_tiles *tiles)
 static void check_sizes(const struct eng_tiles *tiles, size_t tile_bytes)
 {
     for (size_t t = 0; t < tiles->count; t++) {
-        const struct eng_piece_run run = tiles->of_tile[t];
+        const struct eng_piece_range run = tiles->of_tile[t];
         assert_true(tiles->bytes[t] <= tile_bytes ||
                     (run.count == 1 && tiles->pieces[run.first].granules == 1));
     }
@@ -159,7 +159,7 @@ static void check_runs(const struct eng_strips *strips, const struct eng_tiles *
     size_t of_units = 0;
     for (size_t u = 0; u < layout->unit_count; u++)
         for (int frozen = 0; frozen < 2; frozen++) {
-            const struct eng_piece_run run =
+            const struct eng_piece_range run =
                 frozen ? strips->frozen_of_unit[u] : strips->of_unit[u];
             for (size_t i = 0; i < run.count; i++, of_units++) {
                 const struct eng_strip *strip = &strips->list[run.first + i];

@@ -26,7 +26,7 @@ static struct eng_piece pieces[] = {
     {.granules = 5, .weight_size = 4, .moment_size = 4, .moments = 0},
     {.granules = 130, .weight_size = 4, .moment_size = 4, .moments = 1},
 };
-static struct eng_piece_run runs[] = {{0, 1}, {1, 6}, {7, 1}};
+static struct eng_piece_range runs[] = {{0, 1}, {1, 6}, {7, 1}};
 enum { PIECES = sizeof pieces / sizeof *pieces, TILES = sizeof runs / sizeof *runs };
 
 static size_t sizes[TILES];

@@ -49,7 +49,7 @@ static inline float *eng_own_blocks(const zero_ctx *z, size_t bucket)
     return z->store->sums->own_blocks(z, bucket);
 }
 
-/** Where an element of a bucket lies in the sums of its owner, which has them run by run, or in
+/** Where an element of a bucket lies in the sums of its owner, which has them shard by shard, or in
  * all sums, which this rank has rank by rank. */
 size_t eng_sum_index(const zero_ctx *z, int owner, size_t bucket, size_t element);
 /** The sums of the rank that owns the element; of others at stage 0 only. */

@@ -63,7 +63,7 @@ void eng_bad_min(struct eng_bad *to, const struct eng_bad *from);
 void eng_add_square_sum(zero_ctx *z, double squares);
 
 /** Remembers the first element that is not finite; `user` is the bucket's eng_bucket_io, and
- * `element` counts from this rank's run on. */
+ * `element` counts from this rank's shard on. */
 void eng_grad_nonfinite(void *user, int contributor, size_t element);
 
 /** Refuses inside a step or an evaluation: ZERO_E_STATE. */

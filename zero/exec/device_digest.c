@@ -1,4 +1,4 @@
-// Hashes of what is on the device, of runs of granules whose table is made once: the sums of
+// Hashes of what is on the device, of parts of arrays whose table is made once: the sums of
 // tensors that a fingerprint is made of, where state is there; and those of gradients that are
 // compared. Nothing of it comes to the host but the sums.
 
@@ -9,35 +9,35 @@
 
 #include <assert.h>
 
-enum { RUN = BASE_DEVICE_GRANULES * BASE_GRANULE };
+enum { PART = BASE_DEVICE_GRANULES * BASE_GRANULE };
 
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement)
 {
-    size_t runs = 0;
+    size_t parts = 0;
     for (size_t i = 0; i < z->layout.slice_count && !z->config.streamed; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         const size_t count = eng_own_range(placement, slice).count;
-        runs += (count + RUN - 1) / RUN * (size_t)eng_state_fields(z, slice->param);
+        parts += (count + PART - 1) / PART * (size_t)eng_state_fields(z, slice->param);
     }
-    return runs;
+    return parts;
 }
 
-/** Cuts what lies together in one array, of which `all` would be the run, into those a digest
+/** Cuts what lies together in one array, of which `all` would be the part, into those a digest
  * takes. */
-static struct base_device_granules *cut(struct base_device_granules *runs,
+static struct base_device_granules *cut(struct base_device_granules *parts,
                                         const struct base_device_granules *all, size_t count)
 {
-    for (size_t at = 0; at < count; at += RUN, runs++) {
-        *runs = *all;
-        runs->elements = (const unsigned char *)all->elements + at * all->element_bytes;
-        runs->first += at / BASE_GRANULE;
-        runs->count = (uint32_t)(count - at < RUN ? count - at : RUN);
+    for (size_t at = 0; at < count; at += PART, parts++) {
+        *parts = *all;
+        parts->elements = (const unsigned char *)all->elements + at * all->element_bytes;
+        parts->first += at / BASE_GRANULE;
+        parts->count = (uint32_t)(count - at < PART ? count - at : PART);
     }
-    return runs;
+    return parts;
 }
 
 /** What this rank owns of a slice's field. */
-static struct base_device_granules *cut_field(const zero_ctx *z, struct base_device_granules *runs,
+static struct base_device_granules *cut_field(const zero_ctx *z, struct base_device_granules *parts,
                                               const struct eng_slice *slice, int field)
 {
     const struct ckpt_digest_place place = eng_digest_place(z, slice, field);
@@ -52,7 +52,7 @@ static struct base_device_granules *cut_field(const zero_ctx *z, struct base_dev
         .element_bytes = (uint32_t)place.element_bytes,
         .sum = (uint32_t)slice->param,
     };
-    return cut(runs, &all, own.count);
+    return cut(parts, &all, own.count);
 }
 
 static zero_result make_state(const zero_ctx *z, struct base_error *error)
@@ -77,13 +77,13 @@ static zero_result make_state(const zero_ctx *z, struct base_error *error)
 
 size_t device_gradients_count(const zero_ctx *z)
 {
-    size_t runs = 0;
+    size_t parts = 0;
     for (size_t i = 0; i < z->layout.slice_count && z->config.verify_micro; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         if (!z->layout.buckets[slice->bucket].frozen)
-            runs += (slice->numel + RUN - 1) / RUN;
+            parts += (slice->numel + PART - 1) / PART;
     }
-    return runs;
+    return parts;
 }
 
 /** A slice's gradient in the first slot. */
@@ -137,7 +137,7 @@ zero_result device_hash_gradient(const zero_ctx *z, zero_unit unit, struct base_
     if (eng_micro_repeats(z))
         hashes += z->layout.slice_count;
     const struct base_device_digest digest = {
-        .runs = (struct base_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
+        .parts = (struct base_device_granules *)device_piece(d, DEVICE_GRADIENTS) + first,
         .count = end - first,
         .sums = (uint64_t *)(void *)hashes,
         .offset = z->gradients.slots[z->units[unit].grad_slot].offset,
@@ -178,7 +178,7 @@ static zero_result add_up(const zero_ctx *z, struct base_hash128 *sums, struct b
     const struct eng_device *d = z->device;
     const size_t bytes = z->model.param_count * sizeof *sums;
     const struct base_device_digest digest = {
-        .runs = device_piece(d, DEVICE_HASHED),
+        .parts = device_piece(d, DEVICE_HASHED),
         .count = device_digest_count(z, &z->placement),
         .sums = device_piece(d, DEVICE_DIGEST),
     };

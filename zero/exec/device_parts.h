@@ -9,7 +9,7 @@
  *                          before they travel.
  *     device_step.c        a step: decision and update.
  *     device_outcome.c     what comes back of both, and metrics.
- *     device_ranges.c      the runs that an update works through.
+ *     device_ranges.c      the segments that an update works through.
  *     device_tiles.c       state of the host or of files that passes through the device: its tiles,
  *     device_passes.c      and their way through it.
  *     device_digest.c      fingerprints, and hashes of gradients that are compared.
@@ -75,7 +75,7 @@ enum device_piece {
     DEVICE_PREPARED,
     DEVICE_SCALARS,
     DEVICE_KEYS,
-    DEVICE_RUNS,
+    DEVICE_SEGMENTS,
     DEVICE_HASHED,    /**< what a digest works through, */
     DEVICE_DIGEST,    /**< and a sum a tensor */
     DEVICE_GRADIENTS, /**< the same of gradients that are compared, where a slot begins, */
@@ -110,9 +110,9 @@ struct device_state {
     struct base_tables tables;
     unsigned char *memory; /**< NCCL's own, if it registers that */
     size_t offsets[DEVICE_PIECES + 1];
-    size_t run_count;
+    size_t segment_count;
     bool rounds;   /**< some weights or moments are not fp32 */
-    bool stale;    /**< the runs are not those of what trains now */
+    bool stale;    /**< the segments are not those of what trains now */
     bool sole;     /**< they have gradients instead of sums: device_sole() */
     bool roomy;    /**< device_gradients_fit() */
     bool squared;  /**< the step's squares are in the ballot */
@@ -132,15 +132,15 @@ struct device_state {
     uint64_t first_update;                 /**< that those of the newest one are for */
     unsigned char *metric_memory;
     struct device_metrics metrics[DEVICE_STEPS];
-    struct device_tiles *tiles;        /**< NULL: nothing passes through the device */
-    struct gcomm *peers;               /**< NULL: there is one rank */
-    struct gcomm_scattered *scattered; /**< of the buckets of a unit that is on its way, */
-    struct coll_span *spans;           /**< with theirs, */
-    struct gcomm_reduced *reduced;     /**< or that are summed on their way, */
-    struct gcomm_gathered *parts;      /**< or that is gathered */
-    struct base_device_run *runs;      /**< as they are on the device */
-    size_t *bucket_runs;               /**< first run of each bucket, one more at the end */
-    size_t *unit_gaps;                 /**< first gap of each unit, one more at the end */
+    struct device_tiles *tiles;           /**< NULL: nothing passes through the device */
+    struct gcomm *peers;                  /**< NULL: there is one rank */
+    struct gcomm_scattered *scattered;    /**< of the buckets of a unit that is on its way, */
+    struct coll_span *spans;              /**< with theirs, */
+    struct gcomm_reduced *reduced;        /**< or that are summed on their way, */
+    struct gcomm_gathered *parts;         /**< or that is gathered */
+    struct base_device_segment *segments; /**< as they are on the device */
+    size_t *bucket_segments;              /**< first segment of each bucket, one more at the end */
+    size_t *unit_gaps;                    /**< first gap of each unit, one more at the end */
     size_t *unit_hashed; /**< the same of gradients that are hashed; NULL: none is compared */
     uint64_t *published; /**< tickets of buckets that were sent on their way, */
     uint64_t *gathered;  /**< and of gather slots */
@@ -332,19 +332,19 @@ zero_result device_bad_clear(const zero_ctx *z, struct base_error *error);
 
 /** An entry of struct eng_exec. */
 void device_stale(zero_ctx *z);
-/** Makes device_runs() those of what trains now. */
-zero_result device_runs_refresh(zero_ctx *z, struct base_error *error);
-/** Updates some of device_runs(), if the verdict lets them; in a fused step, before it,
+/** Makes device_segments() those of what trains now. */
+zero_result device_segments_refresh(zero_ctx *z, struct base_error *error);
+/** Updates some of device_segments(), if the verdict lets them; in a fused step, before it,
  * those whose sums are finite. */
-zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
-                               struct base_error *error);
+zero_result device_update_segments(const zero_ctx *z, size_t first, size_t count,
+                                   struct base_error *error);
 
 /* ---- device_digest.c */
 
 /** Entries of struct eng_exec. */
 zero_result device_hashes(zero_ctx *z, uint64_t *hashes);
 bool device_digest(const zero_ctx *z, struct base_hash128 *sums, struct base_error *error);
-/** How many runs of granules a rank with this placement hashes; none of what passes through the
+/** How many parts a rank with this placement hashes; none of what passes through the
  * device. */
 size_t device_digest_count(const zero_ctx *z, const struct eng_placement *placement);
 /** How many there are of gradients; none unless some are compared. */

@@ -47,46 +47,46 @@ static bool passes(const zero_ctx *z, const struct eng_piece *piece)
            (turn == DEVICE_ALL || persistent == (turn == DEVICE_PERSISTENT));
 }
 
-static zero_result move_tile(const zero_ctx *z, struct eng_piece_run run, unsigned char *memory,
+static zero_result move_tile(const zero_ctx *z, struct eng_piece_range range, unsigned char *memory,
                              bool in, struct base_error *error)
 {
     const struct eng_piece *pieces = z->device->state->tiles->cut.pieces;
     zero_result r = ZERO_OK;
-    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+    for (size_t i = range.first; !r && i < range.first + range.count; i++)
         if (passes(z, &pieces[i]))
             r = move_piece(z, &pieces[i], memory, in, error);
     return r;
 }
 
 /** Pieces side by side in one go. */
-static zero_result update_tile(const zero_ctx *z, struct eng_piece_run run,
+static zero_result update_tile(const zero_ctx *z, struct eng_piece_range range,
                                struct base_error *error)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
-    const size_t end = run.first + run.count;
+    const size_t end = range.first + range.count;
     assert(end < tiles->noted);
     zero_result r = ZERO_OK;
-    for (size_t i = run.first, last; !r && i < end; i = last + 1) {
+    for (size_t i = range.first, last; !r && i < end; i = last + 1) {
         for (last = i; last < end && passes(z, &tiles->cut.pieces[last]);)
             last++;
-        r = device_update_runs(z, tiles->first_run[i], tiles->first_run[last] - tiles->first_run[i],
-                               error);
+        r = device_update_segments(z, tiles->first_segment[i],
+                                   tiles->first_segment[last] - tiles->first_segment[i], error);
     }
     return r;
 }
 
 /** Pieces from the first one that passes to the last one. */
-static struct eng_piece_run passing(const zero_ctx *z, size_t tile)
+static struct eng_piece_range passing(const zero_ctx *z, size_t tile)
 {
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    struct eng_piece_run run = cut->of_tile[tile];
-    while (run.count > 0 && !passes(z, &cut->pieces[run.first])) {
-        run.first++;
-        run.count--;
+    struct eng_piece_range range = cut->of_tile[tile];
+    while (range.count > 0 && !passes(z, &cut->pieces[range.first])) {
+        range.first++;
+        range.count--;
     }
-    while (run.count > 0 && !passes(z, &cut->pieces[run.first + run.count - 1]))
-        run.count--;
-    return run;
+    while (range.count > 0 && !passes(z, &cut->pieces[range.first + range.count - 1]))
+        range.count--;
+    return range;
 }
 
 /** Each of the three waits for the one before, and the first one until the buffer is free. */
@@ -96,24 +96,24 @@ static zero_result pass(const zero_ctx *z, size_t tile, unsigned char *memory,
     const struct eng_device *d = z->device;
     const struct device_tiles *tiles = d->state->tiles;
     void *left = tiles->left[tile % tiles->used];
-    const struct eng_piece_run run = passing(z, tile);
-    if (run.count == 0)
+    const struct eng_piece_range range = passing(z, tile);
+    if (range.count == 0)
         return ZERO_OK;
     zero_result r = d->ops->event_wait(left, tiles->inward, error);
     if (!r)
-        r = move_tile(z, run, memory, true, error);
+        r = move_tile(z, range, memory, true, error);
     if (!r)
         r = d->ops->event_record(tiles->arrived, tiles->inward, error);
     if (!r)
         r = d->ops->event_wait(tiles->arrived, d->own, error);
     if (!r)
-        r = update_tile(z, run, error);
+        r = update_tile(z, range, error);
     if (!r)
         r = d->ops->event_record(tiles->worked, d->own, error);
     if (!r)
         r = d->ops->event_wait(tiles->worked, tiles->outward, error);
     if (!r)
-        r = move_tile(z, run, memory, false, error);
+        r = move_tile(z, range, memory, false, error);
     return r ? r : d->ops->event_record(left, tiles->outward, error);
 }
 
@@ -121,8 +121,8 @@ static zero_result pass(const zero_ctx *z, size_t tile, unsigned char *memory,
 static bool early_sums_queued(const zero_ctx *z, size_t tile)
 {
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
+    const struct eng_piece_range range = cut->of_tile[tile];
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         const size_t s = cut->pieces[i].bucket;
         if (z->io[s].trains && eng_updates_early(z, s) && !z->io[s].fused)
             return false;
@@ -133,10 +133,10 @@ static bool early_sums_queued(const zero_ctx *z, size_t tile)
 zero_result device_tiles_fused(const zero_ctx *z, size_t bucket, struct base_error *error)
 {
     const struct eng_tiles *cut = &z->device->state->tiles->cut;
-    const struct eng_piece_run run = cut->of_bucket[bucket];
+    const struct eng_piece_range range = cut->of_bucket[bucket];
     zero_result r = ZERO_OK;
     // Backward passes go down.
-    for (size_t i = run.first + run.count; !r && i-- > run.first;)
+    for (size_t i = range.first + range.count; !r && i-- > range.first;)
         if (early_sums_queued(z, cut->pieces[i].tile))
             r = pass(z, cut->pieces[i].tile, NULL, error);
     return r;
@@ -165,8 +165,9 @@ void device_tiles_turn(const zero_ctx *z, bool persistent)
 zero_result device_tiles_bucket(const zero_ctx *z, size_t bucket, struct base_error *error)
 {
     struct device_tiles *tiles = z->device->state->tiles;
-    const struct eng_piece_run run = tiles->cut.of_bucket[bucket];
-    const size_t end = run.count > 0 ? tiles->cut.pieces[run.first + run.count - 1].tile + 1 : 0;
+    const struct eng_piece_range range = tiles->cut.of_bucket[bucket];
+    const size_t end =
+        range.count > 0 ? tiles->cut.pieces[range.first + range.count - 1].tile + 1 : 0;
     assert(end <= tiles->cut.training);
     zero_result r = ZERO_OK;
     for (; !r && tiles->next < end; tiles->next++)

@@ -1,5 +1,5 @@
-// The runs that an update works through: all of what trains, in the order of buckets; where state
-// passes through the device (device_tiles.c), no run has elements of two tiles.
+// The segments that an update works through: all of what trains, in the order of buckets; where
+// state passes through the device (device_tiles.c), no segment has elements of two tiles.
 
 #include "zero/core/addresses.h"
 #include "zero/core/progress.h"
@@ -27,7 +27,7 @@ static const double *squares_of(const zero_ctx *z, int owner, size_t s, size_t e
            (bucket->before[owner] + element - bucket->elements[owner].offset) / BASE_GRANULE;
 }
 
-static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *range)
+static struct base_device_segment segment_of(const zero_ctx *z, const struct eng_range *range)
 {
     const struct eng_slice *slice = range->slice;
     const size_t s = slice->bucket, first = range->first;
@@ -37,7 +37,7 @@ static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *
     size_t owned = range->count;
     const int owner = eng_layout_owner(&z->layout, s, first, &owned);
     assert(owned == range->count);
-    struct base_device_run run = {
+    struct base_device_segment segment = {
         .gradient = gradient_of(z, owner, s, first),
         .weight = device_field(z, 0, s, first),
         .squares = squares_of(z, owner, s, first),
@@ -52,44 +52,44 @@ static struct base_device_run run_of(const zero_ctx *z, const struct eng_range *
         .work_dtype = (uint8_t)dtype,
     };
     for (int k = 0; k < group->optimizer->moments; k++)
-        run.moment[k] = device_field(z, 1 + k, s, first);
+        segment.moment[k] = device_field(z, 1 + k, s, first);
     if (eng_apart(&z->layout.buckets[s], &z->placement.buckets[s]))
-        run.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
-    return run;
+        segment.work = (uint16_t *)(void *)eng_home(z, s, first / BASE_GRANULE);
+    return segment;
 }
 
-/** All runs of what trains; returns how many. */
-static size_t cut_runs(const zero_ctx *z, struct base_device_run *runs)
+/** All segments of what trains; returns how many. */
+static size_t cut_segments(const zero_ctx *z, struct base_device_segment *segments)
 {
-    const struct eng_range_cut cut = device_run_cut(&z->layout, device_cut(z));
+    const struct eng_range_cut cut = device_segment_cut(&z->layout, device_cut(z));
     size_t made = 0, bucket = 0;
-    size_t *bucket_runs = z->device->state->bucket_runs;
+    size_t *bucket_segments = z->device->state->bucket_segments;
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
         while (bucket <= slice->bucket)
-            bucket_runs[bucket++] = made;
+            bucket_segments[bucket++] = made;
         struct eng_range left = eng_state_range(&z->placement, slice);
         while (left.count > 0 && !eng_frozen(z, slice->param)) {
             const struct eng_range range = eng_range_next(&cut, &left);
             device_tiles_note(z, slice->bucket, range.first, made);
-            runs[made++] = run_of(z, &range);
+            segments[made++] = segment_of(z, &range);
         }
     }
     while (bucket <= z->layout.bucket_count)
-        bucket_runs[bucket++] = made;
+        bucket_segments[bucket++] = made;
     device_tiles_noted(z, made);
-    assert(made <= device_runs_count(&z->layout, &z->placement, device_cut(z)));
+    assert(made <= device_segments_count(&z->layout, &z->placement, device_cut(z)));
     return made;
 }
 
-zero_result device_runs_refresh(zero_ctx *z, struct base_error *error)
+zero_result device_segments_refresh(zero_ctx *z, struct base_error *error)
 {
     struct device_state *state = z->device->state;
     state->sole = device_sole(z);
-    state->run_count = cut_runs(z, state->runs);
+    state->segment_count = cut_segments(z, state->segments);
     state->stale = false;
-    zero_result r =
-        device_copy(z, device_runs(z), state->runs, state->run_count * sizeof *state->runs, error);
+    zero_result r = device_copy(z, device_segments(z), state->segments,
+                                state->segment_count * sizeof *state->segments, error);
     // What does not train any more has no squares.
     if (!r)
         r = z->device->ops->zero(device_piece(z->device, DEVICE_SQUARES),
@@ -105,12 +105,12 @@ void device_stale(zero_ctx *z)
         z->device->state->stale = true;
 }
 
-zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
-                               struct base_error *error)
+zero_result device_update_segments(const zero_ctx *z, size_t first, size_t count,
+                                   struct base_error *error)
 {
     const struct eng_device *d = z->device;
     const struct base_device_update work = {
-        .runs = device_runs(z) + first,
+        .segments = device_segments(z) + first,
         .count = count,
         .rounds = d->state->rounds,
         .scalars = device_piece(d, DEVICE_SCALARS),
@@ -121,6 +121,6 @@ zero_result device_update_runs(const zero_ctx *z, size_t first, size_t count,
     };
     if (count == 0)
         return ZERO_OK;
-    assert(first + count <= d->state->run_count);
+    assert(first + count <= d->state->segment_count);
     return d->kernels->update(d->kernel_state, &work, d->own, error);
 }

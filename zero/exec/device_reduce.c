@@ -120,7 +120,7 @@ static bool place(zero_ctx *z, zero_unit unit, struct eng_grad_slot *slot)
 /** The event behind what has last read the buffer that is opened now. The only contribution is read
  * until its update is done, whichever slot it was opened in; where a step was left out, the host
  * has waited for its sums. Any other is read by what adds it up, or compares it, and by no update.
- * Between the two kinds device_runs_refresh() waits. */
+ * Between the two kinds device_segments_refresh() waits. */
 static void *last_read(const zero_ctx *z, zero_unit unit)
 {
     const struct eng_device *d = z->device;

@@ -64,10 +64,10 @@ static size_t received_bytes(const zero_ctx *z, const struct eng_placement *p)
     return 2 * aligned(most);
 }
 
-/** The runs; device_tiles.c counts those of what passes through the device. */
-static size_t count_runs(const zero_ctx *z, const struct eng_placement *p)
+/** The segments; device_tiles.c counts those of what passes through the device. */
+static size_t count_segments(const zero_ctx *z, const struct eng_placement *p)
 {
-    return z->config.streamed ? 0 : device_runs_count(&z->layout, p, NULL);
+    return z->config.streamed ? 0 : device_segments_count(&z->layout, p, NULL);
 }
 
 /** The most buckets that a unit has. */
@@ -79,15 +79,15 @@ static size_t most_buckets(const zero_ctx *z)
     return most;
 }
 
-/** Tables in memory of the host, with so many runs. */
-static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t runs,
+/** Tables in memory of the host, with so many segments. */
+static void lay_tables(const zero_ctx *z, const struct eng_placement *p, size_t segments,
                        struct device_state *state)
 {
     const size_t units = z->layout.unit_count, buckets = z->layout.bucket_count;
     const size_t world = (size_t)z->config.world, most = most_buckets(z);
     struct base_tables *tables = &state->tables;
-    state->runs = base_tables_add(tables, runs, sizeof *state->runs);
-    state->bucket_runs = base_tables_add(tables, buckets + 1, sizeof(size_t));
+    state->segments = base_tables_add(tables, segments, sizeof *state->segments);
+    state->bucket_segments = base_tables_add(tables, buckets + 1, sizeof(size_t));
     state->unit_gaps = base_tables_add(tables, units + 1, sizeof(size_t));
     if (z->config.verify_micro)
         state->unit_hashed = base_tables_add(tables, units + 1, sizeof(size_t));
@@ -127,7 +127,7 @@ static void lay(const zero_ctx *z, const struct eng_placement *p, size_t offsets
         [DEVICE_PREPARED] = DEVICE_OPEN_STEPS * update_bytes(z),
         [DEVICE_SCALARS] = z->model.group_count * sizeof(struct base_rule_scalars),
         [DEVICE_KEYS] = count_keys(z) * sizeof(uint64_t),
-        [DEVICE_RUNS] = count_runs(z, p) * sizeof(struct base_device_run),
+        [DEVICE_SEGMENTS] = count_segments(z, p) * sizeof(struct base_device_segment),
         [DEVICE_HASHED] = device_digest_count(z, p) * sizeof(struct base_device_granules),
         [DEVICE_DIGEST] =
             z->config.streamed ? 0 : z->model.param_count * sizeof(struct base_hash128),
@@ -158,8 +158,8 @@ static size_t pinned_bytes(const zero_ctx *z)
 static size_t once_bytes(const zero_ctx *z, const struct eng_placement *placement)
 {
     const size_t state = device_digest_count(z, placement), gradients = device_gradients_count(z);
-    const size_t runs = state > gradients ? state : gradients;
-    const size_t bytes = runs * sizeof(struct base_device_granules);
+    const size_t parts = state > gradients ? state : gradients;
+    const size_t bytes = parts * sizeof(struct base_device_granules);
     const size_t gaps = device_gaps_count(z) * sizeof(struct base_device_gap);
     return bytes > gaps ? bytes : gaps;
 }
@@ -169,7 +169,7 @@ void device_state_need(const zero_ctx *z, const struct eng_placement *placement,
 {
     struct device_state counted = {.tables.counts = true};
     lay(z, placement, counted.offsets);
-    lay_tables(z, placement, count_runs(z, placement), &counted);
+    lay_tables(z, placement, count_segments(z, placement), &counted);
     need->rows[ENG_FOR_TABLES] += sizeof counted + counted.tables.bytes + pinned_bytes(z) +
                                   DEVICE_STEPS * aligned(metric_bytes(z));
     need->gpu[ENG_GPU_RECEIVED] = received_bytes(z, placement);
@@ -316,10 +316,11 @@ void device_metrics_take(zero_ctx *z, unsigned char *memory)
 static zero_result make_tables(const zero_ctx *z, struct base_error *error)
 {
     struct device_state *state = z->device->state;
-    const size_t runs = device_runs_count(&z->layout, &z->placement, device_cut(z));
-    lay_tables(z, &z->placement, runs, state);
+    const size_t segments = device_segments_count(&z->layout, &z->placement, device_cut(z));
+    lay_tables(z, &z->placement, segments, state);
     return state->tables.failed
-               ? zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables of %zu runs", runs)
+               ? zero_fail(error, ZERO_E_NOMEM, "no memory for a device's tables of %zu segments",
+                           segments)
                : ZERO_OK;
 }
 

@@ -114,7 +114,7 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
 {
     const struct eng_device *d = z->device;
     const struct eng_unit_layout *u = &z->layout.units[unit];
-    const size_t *runs = d->state->bucket_runs;
+    const size_t *segments = d->state->bucket_segments;
     zero_result r = ZERO_OK;
     if (!d->state->fused)
         return ZERO_OK;
@@ -122,8 +122,9 @@ zero_result device_update_fused(zero_ctx *z, zero_unit unit, struct base_error *
     for (size_t s = u->first_bucket; !r && s < u->first_bucket + u->bucket_count; s++) {
         z->io[s].fused = z->io[s].trains && eng_updates_early(z, s);
         if (z->io[s].fused)
-            r = d->state->tiles ? device_tiles_fused(z, s, error)
-                                : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+            r = d->state->tiles
+                    ? device_tiles_fused(z, s, error)
+                    : device_update_segments(z, segments[s], segments[s + 1] - segments[s], error);
     }
     return r;
 }
@@ -142,12 +143,14 @@ static zero_result wait_for_readers(zero_ctx *z, struct base_error *error)
 static zero_result update_bucket(const zero_ctx *z, size_t s, struct base_error *error)
 {
     const struct device_state *state = z->device->state;
-    const size_t *runs = state->bucket_runs;
+    const size_t *segments = state->bucket_segments;
     if (!z->io[s].trains)
         return ZERO_OK;
     if (state->tiles)
         return device_tiles_bucket(z, s, error);
-    return z->io[s].fused ? ZERO_OK : device_update_runs(z, runs[s], runs[s + 1] - runs[s], error);
+    return z->io[s].fused
+               ? ZERO_OK
+               : device_update_segments(z, segments[s], segments[s + 1] - segments[s], error);
 }
 
 /** Who waits for the unit of a bucket, or for what persists, waits for no more than this. */
@@ -174,7 +177,7 @@ zero_result device_update_begin(zero_ctx *z, struct eng_update_pass *pass)
     device_tiles_begin(z);
     if (!state->at_once)
         return ZERO_OK;
-    zero_result r = device_update_runs(z, 0, state->run_count, &error);
+    zero_result r = device_update_segments(z, 0, state->segment_count, &error);
     if (!r)
         r = z->device->ops->event_record(z->device->shown, z->device->own, &error);
     return r ? device_failed(z, &error, "an update") : ZERO_OK;
@@ -211,7 +214,7 @@ zero_result device_step_begin(zero_ctx *z)
     if (r)
         return r;
     if (z->device->state->stale || z->device->state->sole != device_sole(z))
-        r = device_runs_refresh(z, &error);
+        r = device_segments_refresh(z, &error);
     // The verdict takes away what was found in the step before.
     if (!r && z->config.local)
         r = z->link->after_decision(z, &error);

@@ -1,6 +1,6 @@
 // Master weights and moments that are in memory of the host, and pass through the device in every
 // update, tile by tile (device_passes.c): how they are cut, and where their fields are. A tile
-// always goes through one buffer, so the runs of all updates are the same.
+// always goes through one buffer, so the segments of all updates are the same.
 
 #include "zero/exec/device_tiles.h"
 #include "zero/core/addresses.h"
@@ -34,17 +34,17 @@ static size_t used_of(const struct eng_tiles *cut)
     return cut->training < DEVICE_TILE_BUFFERS ? cut->training : DEVICE_TILE_BUFFERS;
 }
 
-static size_t runs_bytes(const zero_ctx *z, const struct eng_placement *placement,
-                         const struct eng_tiles *cut)
+static size_t segments_bytes(const zero_ctx *z, const struct eng_placement *placement,
+                             const struct eng_tiles *cut)
 {
-    return device_runs_count(&z->layout, placement, cut) * sizeof(struct base_device_run);
+    return device_segments_count(&z->layout, placement, cut) * sizeof(struct base_device_segment);
 }
 
 /** Bytes of a device's memory. */
 static size_t memory_bytes(const zero_ctx *z, const struct eng_placement *placement,
                            const struct eng_tiles *cut)
 {
-    return used_of(cut) * spacing_of(cut) + runs_bytes(z, placement, cut);
+    return used_of(cut) * spacing_of(cut) + segments_bytes(z, placement, cut);
 }
 
 zero_result device_tiles_need(const zero_ctx *z, const struct eng_placement *placement,
@@ -59,7 +59,7 @@ zero_result device_tiles_need(const zero_ctx *z, const struct eng_placement *pla
     need->gpu[ENG_GPU_TILES] = memory_bytes(z, placement, &cut);
     need->rows[ENG_FOR_TABLES] += sizeof(struct device_tiles) + cut.tables.bytes +
                                   (training_pieces(&cut) + 1) * sizeof(size_t) +
-                                  runs_bytes(z, placement, &cut);
+                                  segments_bytes(z, placement, &cut);
     eng_tiles_free(&cut);
     return ZERO_OK;
 }
@@ -72,12 +72,12 @@ const struct eng_tiles *device_cut(const zero_ctx *z)
     return tiles ? &tiles->cut : NULL;
 }
 
-struct base_device_run *device_runs(const zero_ctx *z)
+struct base_device_segment *device_segments(const zero_ctx *z)
 {
     const struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
-        return device_piece(z->device, DEVICE_RUNS);
-    return (struct base_device_run *)(void *)(tiles->memory + tiles->used * tiles->spacing);
+        return device_piece(z->device, DEVICE_SEGMENTS);
+    return (struct base_device_segment *)(void *)(tiles->memory + tiles->used * tiles->spacing);
 }
 
 bool device_field_stays(const zero_ctx *z, int field, size_t bucket)
@@ -108,26 +108,26 @@ void *device_field(const zero_ctx *z, int field, size_t bucket, size_t element)
     return buffer_of(tiles, piece->tile) + eng_piece_offset(piece, field, element);
 }
 
-void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t run)
+void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t segment)
 {
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return;
     const struct eng_piece *piece = eng_tiles_piece(&tiles->cut, bucket, element / BASE_GRANULE);
     assert(piece->tile < tiles->cut.training);
-    tiles->noted = run == 0 ? 0 : tiles->noted;
+    tiles->noted = segment == 0 ? 0 : tiles->noted;
     while (tiles->noted <= (size_t)(piece - tiles->cut.pieces))
-        tiles->first_run[tiles->noted++] = run;
+        tiles->first_segment[tiles->noted++] = segment;
 }
 
-void device_tiles_noted(const zero_ctx *z, size_t runs)
+void device_tiles_noted(const zero_ctx *z, size_t segments)
 {
     struct device_tiles *tiles = z->device->state->tiles;
     if (!tiles)
         return;
-    tiles->noted = runs == 0 ? 0 : tiles->noted;
+    tiles->noted = segments == 0 ? 0 : tiles->noted;
     while (tiles->noted <= training_pieces(&tiles->cut))
-        tiles->first_run[tiles->noted++] = runs;
+        tiles->first_segment[tiles->noted++] = segments;
 }
 
 /* ------------------------------------------------------------------ who looks at it */
@@ -177,9 +177,10 @@ static zero_result make_memory(const zero_ctx *z, struct device_tiles *tiles,
     const struct base_device *ops = z->device->ops;
     void *memory;
     const size_t bytes = memory_bytes(z, &z->placement, &tiles->cut);
-    tiles->first_run = base_calloc(training_pieces(&tiles->cut) + 1, sizeof *tiles->first_run);
-    if (!tiles->first_run)
-        return zero_fail(error, ZERO_E_NOMEM, "no memory for the runs of %zu pieces of tiles",
+    tiles->first_segment =
+        base_calloc(training_pieces(&tiles->cut) + 1, sizeof *tiles->first_segment);
+    if (!tiles->first_segment)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the segments of %zu pieces of tiles",
                          training_pieces(&tiles->cut));
     zero_result r = bytes > 0 ? ops->alloc(&memory, bytes, error) : ZERO_OK;
     if (r)
@@ -228,6 +229,6 @@ void device_tiles_free(zero_ctx *z)
     ops->unpin(tiles->pinned);
     ops->free(tiles->memory);
     eng_tiles_free(&tiles->cut);
-    base_free(tiles->first_run);
+    base_free(tiles->first_segment);
     base_free(tiles);
 }

@@ -15,34 +15,35 @@ enum device_turn { DEVICE_ALL, DEVICE_PERSISTENT, DEVICE_OTHERS };
 
 struct device_tiles {
     struct eng_tiles cut;
-    unsigned char
-        *memory; /**< of the device: buffers, each of every DEVICE_TILE_BUFFERS-th tile, and runs */
+    unsigned char *memory;  /**< of the device: buffers, each of every DEVICE_TILE_BUFFERS-th tile,
+                               and segments */
     size_t spacing;         /**< of buffers */
     size_t used;            /**< of them */
     void *inward, *outward; /**< streams */
     void *arrived, *worked; /**< events behind the newest tile's way in, and behind its update, */
     void
         *left[DEVICE_TILE_BUFFERS]; /**< and behind the way out of the newest tile of each buffer */
-    size_t *first_run;              /**< of each piece that trains, one more at the end, */
+    size_t *first_segment;          /**< of each piece that trains, one more at the end, */
     size_t noted;                   /**< of which so many are known */
     enum device_turn turn;          /**< of the newest update, */
     size_t next;                    /**< and the first tile that it has not come to */
     void *pinned;
 };
 
-/** How the runs of an update are cut; tiles: that state passes through the device in, or NULL. */
-static inline struct eng_range_cut device_run_cut(const struct eng_layout *layout,
-                                                  const struct eng_tiles *tiles)
+/** How the segments of an update are cut; tiles: that state passes through the device in, or NULL.
+ */
+static inline struct eng_range_cut device_segment_cut(const struct eng_layout *layout,
+                                                      const struct eng_tiles *tiles)
 {
-    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = BASE_DEVICE_RUN};
+    return (struct eng_range_cut){.layout = layout, .tiles = tiles, .most = BASE_DEVICE_SEGMENT};
 }
 
 /** How many there are at most. */
-static inline size_t device_runs_count(const struct eng_layout *layout,
-                                       const struct eng_placement *placement,
-                                       const struct eng_tiles *tiles)
+static inline size_t device_segments_count(const struct eng_layout *layout,
+                                           const struct eng_placement *placement,
+                                           const struct eng_tiles *tiles)
 {
-    const struct eng_range_cut cut = device_run_cut(layout, tiles);
+    const struct eng_range_cut cut = device_segment_cut(layout, tiles);
     return eng_ranges_count(&cut, placement);
 }
 
@@ -55,8 +56,8 @@ zero_result device_tiles_make(zero_ctx *z, struct base_error *error);
 void device_tiles_free(zero_ctx *z);
 /** How state is cut that passes through the device; NULL: none does. */
 const struct eng_tiles *device_cut(const zero_ctx *z);
-/** Memory of the device for the runs of an update. */
-struct base_device_run *device_runs(const zero_ctx *z);
+/** Memory of the device for the segments of an update. */
+struct base_device_segment *device_segments(const zero_ctx *z);
 /** Whether a field of a bucket is on the device between updates: its working copies are, and
  * these may be the only weights. */
 bool device_field_stays(const zero_ctx *z, int field, size_t bucket);
@@ -64,10 +65,11 @@ bool device_field_stays(const zero_ctx *z, int field, size_t bucket);
 void *device_field_home(const zero_ctx *z, int field, size_t bucket, size_t element);
 /** Where an update finds a field (0: weights, 1 + k: moment k) of an element on the device. */
 void *device_field(const zero_ctx *z, int field, size_t bucket, size_t element);
-/** Run number `run` begins at this element of a bucket: each run, in order; and there are so many.
+/** Segment number `segment` begins at this element of a bucket: each segment, in order; and there
+ * are so many.
  */
-void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t run);
-void device_tiles_noted(const zero_ctx *z, size_t runs);
+void device_tiles_note(const zero_ctx *z, size_t bucket, size_t element, size_t segment);
+void device_tiles_noted(const zero_ctx *z, size_t segments);
 /** Whether an address of state is the device's, where some is the host's. */
 bool device_has(const zero_ctx *z, const void *address);
 /** Waits until what passes is in memory of the host; or a stream does. */

@@ -9,7 +9,7 @@
 /** What messages of the transport call a unit. */
 struct coll_label eng_unit_label(const zero_ctx *z, zero_unit unit);
 /** All-gathers a bucket of the parameters in whichever of its two requests is free. This rank's
- * run of a staged bucket lies in its place in recv. */
+ * shard of a staged bucket lies in its place in recv. */
 zero_result eng_bucket_gather(zero_ctx *z, size_t bucket, void *recv);
 /** Waits for the last one. */
 zero_result eng_bucket_gather_wait(zero_ctx *z, size_t bucket);

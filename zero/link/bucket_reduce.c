@@ -87,13 +87,13 @@ static bool next_part(struct eng_bucket_io *io, size_t at, size_t end, struct en
     return true;
 }
 
-/** Element of the bucket at which this rank's run begins. */
+/** Element of the bucket at which this rank's shard begins. */
 static size_t run_begin(const struct eng_bucket_io *io)
 {
     return io->z->placement.buckets[io->bucket].own_first * BASE_GRANULE;
 }
 
-/** Updates the elements first .. first+count-1 of this rank's run of a bucket. */
+/** Updates the elements first .. first+count-1 of this rank's shard of a bucket. */
 static void update_parts(struct eng_bucket_io *io, size_t first, size_t count, const float *sum)
 {
     const size_t begin = run_begin(io) + first, end = begin + count;

@@ -73,8 +73,8 @@ static size_t list_buckets(const zero_ctx *z, zero_unit unit, const unsigned cha
         if (!z->io[s].trains)
             continue;
         for (size_t r = 0; r < world; r++) {
-            const struct coll_span *run = &z->layout.buckets[s].elements[r];
-            spans[r] = (struct coll_span){run->offset * size, run->count * size};
+            const struct coll_span *shard = &z->layout.buckets[s].elements[r];
+            spans[r] = (struct coll_span){shard->offset * size, shard->count * size};
         }
         state->scattered[count++] = (struct gcomm_scattered){
             .source = gradient + place->comm_offset,

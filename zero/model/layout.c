@@ -185,21 +185,21 @@ static void place_unit(struct eng_layout *layout, const struct eng_model *model,
     layout->granules += u->granules + u->frozen;
 }
 
-/** Cuts a bucket by the runs of its unit. */
+/** Cuts a bucket by the shards of its unit. */
 static void cut_bucket(struct eng_layout *layout, size_t s)
 {
     struct eng_bucket *bucket = &layout->buckets[s];
     assert(bucket->granules > 0);
     const size_t world = (size_t)layout->world;
     const struct eng_unit_layout *u = &layout->units[bucket->unit];
-    const size_t run = ((bucket->frozen ? u->frozen : u->granules) + world - 1) / world;
+    const size_t shard = ((bucket->frozen ? u->frozen : u->granules) + world - 1) / world;
     const size_t end = bucket->first + bucket->granules;
     const size_t size = eng_dtype_size(bucket->dtype);
     bucket->elements = layout->spans + 2 * s * world;
     bucket->bytes = bucket->elements + world;
     bucket->before = layout->before + s * world;
     for (size_t r = 0; r < world; r++) {
-        size_t from = r * run, to = from + run;
+        size_t from = r * shard, to = from + shard;
         from = from < bucket->first ? bucket->first : from > end ? end : from;
         to = to < bucket->first ? bucket->first : to > end ? end : to;
         const size_t offset = (from - bucket->first) * BASE_GRANULE;

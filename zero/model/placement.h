@@ -8,12 +8,12 @@
  *    staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
  *    Of a bucket whose gradient travels in another dtype than the program writes it holds both.
- *  - sums: fp32 sums of this rank's runs, bucket by bucket; at stage 0 read by peers. Where sums
+ *  - sums: fp32 sums of this rank's shards, bucket by bucket; at stage 0 read by peers. Where sums
  *    are in a file: slots for those of a few units.
  *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished. In slots they lie
  *    behind their unit's sums.
  *  - moments: optimizer state, fp32 or bf16, of a bucket one moment behind the other; stage 0: of
- *    everything, else of this rank's runs.
+ *    everything, else of this rank's shards.
  *  - masters: fp32 master weights of bf16 and f16 buckets, unless there are none, like moments; an
  *    f32 working copy is its own.
  */
@@ -50,7 +50,7 @@ struct eng_slot_plan {
  *     0        copy     REPLICATED   all of it              nothing: each rank updates all
  *     1, 2     copy     COPIED       all of it              the owners' new values
  *     1 to 3   shared   SHARED       one for the host       the owners' word that it is current
- *     3        copy     SHARDED      this rank's run        an all-gather into a slot
+ *     3        copy     SHARDED      this rank's shard        an all-gather into a slot
  *     0 to 3   copy     SHARDED      none: `staged`         its file, then an all-gather
  *
  * The last line is offload_params=nvme; at stage 0 each rank's file has everything. What persists
@@ -62,7 +62,7 @@ struct eng_bucket_place {
     enum eng_residence residence;
     bool windowed; /**< readable only between gather and release, whatever the residence */
     bool staged;   /**< its home is a file, from which it comes into a gather slot */
-    size_t own_first, own_granules;     /**< this rank's run, in granules of the bucket */
+    size_t own_first, own_granules;     /**< this rank's shard, in granules of the bucket */
     size_t state_first, state_granules; /**< what this rank writes; what there is of moments and
                                              masters covers it */
     size_t home_first;     /**< granule at which the home begins: own_first if sharded, else 0 */
@@ -135,7 +135,7 @@ struct eng_placement {
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
-    size_t own_sums_bytes; /**< of the sums: those of this rank's runs */
+    size_t own_sums_bytes; /**< of the sums: those of this rank's shards */
     struct base_tables tables;
 };
 

@@ -117,13 +117,13 @@ void eng_tiles_free(struct eng_tiles *tiles)
     *tiles = (struct eng_tiles){.count = 0};
 }
 
-struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
+struct eng_piece_range eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
 {
     assert(tile < tiles->count && tiles->in_group > 0);
     const size_t begin = tile < tiles->training ? 0 : tiles->training;
     const size_t end = tile < tiles->training ? tiles->training : tiles->count;
     const size_t first = begin + (tile - begin) / tiles->in_group * tiles->in_group;
-    return (struct eng_piece_run){
+    return (struct eng_piece_range){
         .first = first,
         .count = end - first < tiles->in_group ? end - first : tiles->in_group,
     };
@@ -131,9 +131,9 @@ struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile)
 
 struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t bucket, size_t granule)
 {
-    const struct eng_piece_run run = tiles->of_bucket[bucket];
-    assert(run.count > 0);
-    size_t low = run.first, high = run.first + run.count;
+    const struct eng_piece_range range = tiles->of_bucket[bucket];
+    assert(range.count > 0);
+    size_t low = range.first, high = range.first + range.count;
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
         if (tiles->pieces[middle].first <= granule)

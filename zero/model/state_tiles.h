@@ -2,7 +2,7 @@
  * zero/model/state_tiles.h: how a rank's state is cut into tiles: a pure function of (layout,
  * placement, precision, tile_bytes, tiles in a group).
  *
- * A piece is a run of granules of one bucket, a tile some pieces one behind the other. In a piece
+ * A piece is a range of granules of one bucket, a tile some pieces one behind the other. In a piece
  * its fields lie one behind the other, each of all its granules: the weights as
  * eng_best_weights() has them, then the moments. Pieces are in the order of buckets, those that
  * train before those that are frozen; no tile has both.
@@ -29,15 +29,15 @@ struct eng_piece {
 };
 
 /** Some that follow each other: pieces, tiles, or strips. */
-struct eng_piece_run {
+struct eng_piece_range {
     size_t first, count;
 };
 
 struct eng_tiles {
     struct eng_piece *pieces; /**< tile by tile */
     size_t piece_count;
-    struct eng_piece_run *of_bucket; /**< parallel to the layout's */
-    struct eng_piece_run *of_tile;
+    struct eng_piece_range *of_bucket; /**< parallel to the layout's */
+    struct eng_piece_range *of_tile;
     size_t *bytes;          /**< of each tile */
     size_t count, training; /**< tiles; those that train are the first */
     size_t in_group;        /**< the last group of either kind may have fewer */
@@ -53,7 +53,7 @@ zero_result eng_tiles_make(struct eng_tiles *tiles, const struct eng_layout *lay
 void eng_tiles_free(struct eng_tiles *tiles);
 
 /** The tiles of the group that a tile is in. */
-struct eng_piece_run eng_tiles_group(const struct eng_tiles *tiles, size_t tile);
+struct eng_piece_range eng_tiles_group(const struct eng_tiles *tiles, size_t tile);
 
 /** The piece that has a granule of a bucket; the placement must have it. */
 struct eng_piece *eng_tiles_piece(const struct eng_tiles *tiles, size_t bucket, size_t granule);

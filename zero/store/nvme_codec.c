@@ -27,10 +27,10 @@ struct cursor {
 
 static struct cursor first_block(const struct eng_tiles *tiles, size_t tile)
 {
-    const struct eng_piece_run run = tiles->of_tile[tile];
-    assert(tile < tiles->count && run.count > 0);
-    const struct eng_piece *piece = tiles->pieces + run.first;
-    return (struct cursor){.piece = piece, .end = piece + run.count};
+    const struct eng_piece_range range = tiles->of_tile[tile];
+    assert(tile < tiles->count && range.count > 0);
+    const struct eng_piece *piece = tiles->pieces + range.first;
+    return (struct cursor){.piece = piece, .end = piece + range.count};
 }
 
 static struct ckpt_block_code code_of(const struct eng_piece *piece, int field)

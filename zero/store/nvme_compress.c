@@ -118,7 +118,7 @@ zero_result eng_codec_probe(struct eng_codec_rate *rate, struct base_error *erro
         .moments = FIELDS - 1,
         .never_negative = 1U << (FIELDS - 2),
     };
-    struct eng_piece_run all = {.count = 1};
+    struct eng_piece_range all = {.count = 1};
     const struct eng_tiles tiles = {.pieces = &piece, .of_tile = &all, .count = 1};
     float *tile = base_calloc(BYTES, 1);
     unsigned char *packed = base_calloc(BYTES, 1);

@@ -177,18 +177,18 @@ void eng_params_begin(zero_ctx *z, size_t count)
 
 bool eng_params_ready(const zero_ctx *z, size_t tile)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
-    const size_t last = z->tier->up ? run.first + run.count - 1 : run.first;
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
+    const size_t last = z->tier->up ? range.first + range.count - 1 : range.first;
     return eng_strip_file_ready(&z->tier->params.file, last);
 }
 
 zero_result eng_params_make(zero_ctx *z, size_t tile, struct base_error *error)
 {
     assert(tile < z->tier->tiles.count);
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
     unsigned char *bytes;
-    for (size_t i = 0; i < run.count; i++) {
-        const size_t number = run.first + (z->tier->up ? i : run.count - 1 - i);
+    for (size_t i = 0; i < range.count; i++) {
+        const size_t number = range.first + (z->tier->up ? i : range.count - 1 - i);
         const struct eng_piece *piece = &z->tier->tiles.pieces[number];
         if (!z->placement.buckets[piece->bucket].staged)
             continue;
@@ -227,21 +227,22 @@ static void take_contents(void *user, size_t number, void *contents)
 }
 
 /** The strips of a unit: those that train, and those that are frozen. */
-static void runs_of(const struct eng_strips *strips, zero_unit unit, struct eng_piece_run runs[2])
+static void ranges_of(const struct eng_strips *strips, zero_unit unit,
+                      struct eng_piece_range ranges[2])
 {
-    runs[0] = strips->of_unit[unit];
-    runs[1] = strips->frozen_of_unit[unit];
+    ranges[0] = strips->of_unit[unit];
+    ranges[1] = strips->frozen_of_unit[unit];
 }
 
 void eng_tier_stage(zero_ctx *z, zero_unit unit, unsigned char *slot)
 {
     struct eng_params *params = &z->tier->params;
     assert(params->stages && slot);
-    struct eng_piece_run runs[2];
-    runs_of(&params->file.strips, unit, runs);
+    struct eng_piece_range ranges[2];
+    ranges_of(&params->file.strips, unit, ranges);
     params->stages[unit] = (struct eng_stage){.z = z, .slot = slot};
     for (int i = 0; i < 2; i++)
-        for (size_t strip = runs[i].first; strip < runs[i].first + runs[i].count; strip++) {
+        for (size_t strip = ranges[i].first; strip < ranges[i].first + ranges[i].count; strip++) {
             params->moves[strip] = (struct off_tile_op){
                 .direction = OFF_READ,
                 .tile = strip,
@@ -271,11 +272,12 @@ static zero_result wait_move(zero_ctx *z, zero_unit unit, struct off_tile_op *mo
 zero_result eng_tier_stage_wait(zero_ctx *z, zero_unit unit)
 {
     struct eng_params *params = &z->tier->params;
-    struct eng_piece_run runs[2];
+    struct eng_piece_range ranges[2];
     zero_result r = ZERO_OK;
-    runs_of(&params->file.strips, unit, runs);
+    ranges_of(&params->file.strips, unit, ranges);
     for (int i = 0; i < 2; i++)
-        for (size_t strip = runs[i].first; !r && strip < runs[i].first + runs[i].count; strip++)
+        for (size_t strip = ranges[i].first; !r && strip < ranges[i].first + ranges[i].count;
+             strip++)
             r = wait_move(z, unit, &params->moves[strip]);
     return r;
 }

@@ -57,8 +57,8 @@ void eng_tier_take_back(const zero_ctx *z, size_t bucket, size_t element, size_t
 
 static void keep_tile(const zero_ctx *z, size_t tile)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         const struct eng_piece *piece = &z->tier->tiles.pieces[i];
         eng_tier_keep(z, piece->bucket, piece->first * BASE_GRANULE,
                       piece->granules * BASE_GRANULE);
@@ -232,9 +232,9 @@ static zero_result visit_piece(zero_ctx *z, const struct walk *walk, const struc
 
 static zero_result visit_tile(zero_ctx *z, void *user, size_t tile, struct base_error *error)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
     zero_result r = ZERO_OK;
-    for (size_t i = run.first; !r && i < run.first + run.count; i++)
+    for (size_t i = range.first; !r && i < range.first + range.count; i++)
         r = visit_piece(z, user, &z->tier->tiles.pieces[i], error);
     return r;
 }
@@ -291,7 +291,7 @@ zero_result eng_tier_visit(zero_ctx *z, const struct eng_part *part, enum eng_ac
     size_t first_tile = eng_tiles_piece(&tier->tiles, bucket, begin)->tile;
     size_t last_tile = eng_tiles_piece(&tier->tiles, bucket, last)->tile;
     if (makes_params(z, access)) {
-        const struct eng_piece_run group = eng_tiles_group(&tier->tiles, last_tile);
+        const struct eng_piece_range group = eng_tiles_group(&tier->tiles, last_tile);
         first_tile = eng_tiles_group(&tier->tiles, first_tile).first;
         last_tile = group.first + group.count - 1;
     }

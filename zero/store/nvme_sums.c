@@ -225,16 +225,16 @@ static void start_moves(struct eng_sums *sums, struct eng_sum_slot *slot,
 {
     const zero_ctx *z = slot->z;
     const struct eng_strips *strips = &sums->file.strips;
-    const struct eng_piece_run run = strips->of_unit[slot->unit];
+    const struct eng_piece_range range = strips->of_unit[slot->unit];
     const bool all = direction == OFF_WRITE && slot->whole;
     assert(slot->state != ENG_SUMS_READING && slot->state != ENG_SUMS_WRITING);
-    for (size_t i = 0; i < run.count; i++) {
+    for (size_t i = 0; i < range.count; i++) {
         slot->moves[i] = (struct off_tile_op){.under_way = false};
-        if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[run.first + i]))
+        if (!all && !is_added_to(&z->placement, &z->tier->tiles, &strips->list[range.first + i]))
             continue;
         slot->moves[i] = (struct off_tile_op){
             .direction = direction,
-            .tile = run.first + i,
+            .tile = range.first + i,
             .exchange = direction == OFF_READ ? take_contents : give_contents,
             .user = slot,
         };

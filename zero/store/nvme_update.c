@@ -24,15 +24,15 @@ static bool goes_up(const zero_ctx *z, uint64_t number)
 
 static bool trains(const zero_ctx *z, size_t tile)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++)
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
+    for (size_t i = range.first; i < range.first + range.count; i++)
         if (z->io[z->tier->tiles.pieces[i].bucket].trains)
             return true;
     return false;
 }
 
 /** Chooses all tiles of a group if one of them trains: its strips are moved as a whole. */
-static void choose_group(struct eng_tier *tier, const zero_ctx *z, struct eng_piece_run group)
+static void choose_group(struct eng_tier *tier, const zero_ctx *z, struct eng_piece_range group)
 {
     size_t any = group.first;
     while (any < group.first + group.count && !trains(z, any))
@@ -49,7 +49,7 @@ static void choose_tiles(zero_ctx *z, bool up)
     tier->up = up;
     tier->chosen = tier->updated = tier->put = 0;
     for (size_t done = 0; done < training;) {
-        const struct eng_piece_run group =
+        const struct eng_piece_range group =
             eng_tiles_group(&tier->tiles, up ? done : training - 1 - done);
         choose_group(tier, z, group);
         done += group.count;
@@ -73,9 +73,9 @@ static bool waits_for(const zero_ctx *z, size_t bucket)
  * micro-batch; DUE_IN_STEP: it has some that wait for zero_step(). */
 static uint64_t due_of(const zero_ctx *z, size_t tile)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
     uint64_t due = 0;
-    for (size_t i = run.first; i < run.first + run.count; i++) {
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         const size_t s = z->tier->tiles.pieces[i].bucket;
         const struct eng_unit *unit = &z->units[z->layout.buckets[s].unit];
         if (!waits_for(z, s))
@@ -89,7 +89,7 @@ static uint64_t due_of(const zero_ctx *z, size_t tile)
 
 /** When a group's first tile is due. A tile that a save has still to read is not given back before
  * the save has read it, and what comes behind it waits, too. */
-static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_run group)
+static uint64_t due_of_group(const zero_ctx *z, struct eng_piece_range group)
 {
     uint64_t due = 0;
     for (size_t tile = group.first; tile < group.first + group.count; tile++) {
@@ -107,7 +107,7 @@ static void sort_tiles(const zero_ctx *z)
 {
     const struct eng_tier *tier = z->tier;
     for (size_t i = 0, count; i < tier->chosen; i += count) {
-        const struct eng_piece_run group = eng_tiles_group(&tier->tiles, tier->order[i]);
+        const struct eng_piece_range group = eng_tiles_group(&tier->tiles, tier->order[i]);
         const uint64_t due = due_of_group(z, group);
         count = group.count;
         assert(i + count <= tier->chosen);
@@ -194,8 +194,8 @@ static zero_result pass_next_tile(zero_ctx *z, struct base_error *error)
     assert(tile.number == tier->order[tier->updated] && !tier->memory[tile.number]);
     tier->memory[tile.number] = tile.memory;
     tier->updated++;
-    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
+    const struct eng_piece_range range = tier->tiles.of_tile[tile.number];
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         size_t *left = &tier->left[tier->tiles.pieces[i].bucket];
         assert(*left > 0);
         --*left;
@@ -214,9 +214,9 @@ static zero_result update_next_tile(zero_ctx *z, struct base_error *error)
         return r;
     assert(tile.number == tier->order[tier->updated] && !tier->memory[tile.number]);
     tier->memory[tile.number] = tile.memory;
-    const struct eng_piece_run run = tier->tiles.of_tile[tile.number];
-    for (size_t i = 0; !r && i < run.count; i++)
-        r = update_piece(z, run.first + (tier->up ? i : run.count - 1 - i), error);
+    const struct eng_piece_range range = tier->tiles.of_tile[tile.number];
+    for (size_t i = 0; !r && i < range.count; i++)
+        r = update_piece(z, range.first + (tier->up ? i : range.count - 1 - i), error);
     if (!r && z->config.params_nvme)
         r = eng_params_make(z, tile.number, error);
     tier->updated++;
@@ -340,8 +340,8 @@ void eng_tier_fuse(zero_ctx *z)
  * through a GPU needs less (exec/device_passes.c): it may pass again for what is not there yet. */
 static bool is_complete(const zero_ctx *z, size_t tile)
 {
-    const struct eng_piece_run run = z->tier->tiles.of_tile[tile];
-    for (size_t i = run.first; i < run.first + run.count; i++) {
+    const struct eng_piece_range range = z->tier->tiles.of_tile[tile];
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         const size_t s = z->tier->tiles.pieces[i].bucket;
         const struct eng_bucket_io *io = &z->io[s];
         const zero_unit unit = z->layout.buckets[s].unit;

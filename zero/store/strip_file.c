@@ -115,9 +115,9 @@ void eng_strip_file_close(struct eng_strip_file *file)
 static size_t add_strips(const zero_ctx *z, struct eng_strip_file *file, size_t tile, size_t count,
                          eng_strip_wanted_fn wanted)
 {
-    const struct eng_piece_run run = file->strips.of_tile[tile];
-    for (size_t i = 0; i < run.count; i++) {
-        const size_t strip = run.first + (z->tier->up ? i : run.count - 1 - i);
+    const struct eng_piece_range range = file->strips.of_tile[tile];
+    for (size_t i = 0; i < range.count; i++) {
+        const size_t strip = range.first + (z->tier->up ? i : range.count - 1 - i);
         const bool goes_on = count > 0 && file->strips.order[count - 1] == strip;
         if (!goes_on && (!wanted || wanted(z, &file->strips.list[strip])))
             file->strips.order[count++] = strip;

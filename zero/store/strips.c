@@ -10,12 +10,12 @@ struct cutter {
     bool ended; /**< the next piece begins a strip */
 };
 
-/** One more strip in a run, whose first one it may be. */
-static void count_strip(struct eng_piece_run *run, size_t strip)
+/** One more strip in a range, whose first one it may be. */
+static void count_strip(struct eng_piece_range *range, size_t strip)
 {
-    assert(run->count == 0 || strip == run->first + run->count);
-    if (run->count++ == 0)
-        run->first = strip;
+    assert(range->count == 0 || strip == range->first + range->count);
+    if (range->count++ == 0)
+        range->first = strip;
 }
 
 static void begin_strip(struct cutter *cutter, const struct eng_tiles *tiles, size_t first_piece)
@@ -42,7 +42,7 @@ static void add_piece(struct cutter *cutter, const struct eng_tiles *tiles, size
         return;
     struct eng_strip *strip = &strips->list[number];
     assert(strip->first_piece + strip->pieces == piece);
-    struct eng_piece_run *of_tile = &strips->of_tile[tiles->pieces[piece].tile];
+    struct eng_piece_range *of_tile = &strips->of_tile[tiles->pieces[piece].tile];
     if (of_tile->count == 0 || of_tile->first + of_tile->count - 1 < number)
         count_strip(of_tile, number);
     strips->offset_of_piece[piece] = strip->bytes;
