@@ -139,7 +139,7 @@ zero_result option_parse(const struct option_row *rows, bool anywhere, void *opt
         const char *text = argv[optind - 1];
         if (option == ':')
             return zero_fail(error, ZERO_E_INVALID, "%.60s needs a value", text);
-        if (option == '?' && optopt && optopt < LONG && strncmp(text, "--", 2) != 0)
+        if (option == '?' && optopt && optopt < LONG)
             return zero_fail(error, ZERO_E_INVALID, "unknown option -%c", optopt);
         if (option == '?')
             return zero_fail(error, ZERO_E_INVALID, "unknown option %.60s%s", text,

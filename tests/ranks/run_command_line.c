@@ -45,6 +45,7 @@ static void wrong_options_are_one_line(void **state)
         {{"--plan", "--max-restarts", "0", "true"}, "so --max-restarts has no effect"},
         {{"--unknown", "true"}, "unknown option --unknown"},
         {{"-x", "true"}, "unknown option -x"},
+        {{"--explain", "-xn", "1"}, "unknown option -x"},
         {{"--plan=3", "true"}, "--plan takes text or json, not '3'"},
         {{"--help=3", "true"}, "unknown option --help=3 (it takes no value)"},
         {{"--bind", "socket", "true"}, "--bind takes none, core, numa or auto, not 'socket'"},
