@@ -153,3 +153,11 @@ zero_result option_parse(const struct option_row *rows, bool anywhere, void *opt
     }
     return result;
 }
+
+bool option_color(enum option_when when, bool terminal)
+{
+    const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
+    if (when != OPTION_AUTO)
+        return when == OPTION_ALWAYS;
+    return terminal && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
+}

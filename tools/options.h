@@ -50,4 +50,8 @@ zero_result option_number(const char *name, const char *text, int least, int mos
 zero_result option_time(const char *name, const char *text, int least, int *seconds,
                         struct base_error *error);
 
+/** Whether to print in colours. OPTION_AUTO: on a `terminal` that knows them, if no user forbids it
+ * (NO_COLOR). */
+bool option_color(enum option_when when, bool terminal);
+
 #endif

@@ -79,17 +79,23 @@ size_t tool_dtype_bytes(enum ckpt_dtype dtype)
     return dtype == CKPT_F32 ? 4 : 2;
 }
 
+static char *format_list(const char *format, va_list list)
+{
+    va_list again;
+    va_copy(again, list);
+    const int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = length < 0 ? NULL : base_calloc((size_t)length + 1, 1);
+    if (text)
+        vsnprintf(text, (size_t)length + 1, format, list);
+    return text;
+}
+
 char *tool_format(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    const int length = vsnprintf(NULL, 0, format, list);
-    va_end(list);
-    char *text = length < 0 ? NULL : base_calloc((size_t)length + 1, 1);
-    if (!text)
-        return NULL;
-    va_start(list, format);
-    vsnprintf(text, (size_t)length + 1, format, list);
+    char *text = format_list(format, list);
     va_end(list);
     return text;
 }
@@ -103,11 +109,7 @@ struct tool_row {
 
 bool tool_colors(const struct tool_options *options)
 {
-    const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
-    if (options->color != OPTION_AUTO)
-        return options->color == OPTION_ALWAYS;
-    return isatty(STDOUT_FILENO) && !(forbidden && *forbidden) && kind && *kind &&
-           strcmp(kind, "dumb") != 0;
+    return option_color(options->color, isatty(STDOUT_FILENO));
 }
 
 static bool reserve_row(struct tool_table *table)
@@ -145,17 +147,13 @@ void tool_table_add(struct tool_table *table, enum tool_color color, const char 
 {
     va_list list;
     va_start(list, format);
-    const int length = vsnprintf(NULL, 0, format, list);
+    char *cells = format_list(format, list);
     va_end(list);
-    char *cells = length < 0 ? NULL : base_calloc((size_t)length + 1, 1);
     if (!cells || !reserve_row(table)) {
         base_free(cells);
         table->failed = true;
         return;
     }
-    va_start(list, format);
-    vsnprintf(cells, (size_t)length + 1, format, list);
-    va_end(list);
     split(cells, table->columns);
     table->rows[table->count++] = (struct tool_row){color, cells};
 }

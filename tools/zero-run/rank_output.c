@@ -15,14 +15,6 @@ enum {
     SINK_CHUNK = 4096,      // a pipe that polls writable takes so much without blocking
 };
 
-static bool wants_color(enum option_when color, bool watched)
-{
-    const char *forbidden = getenv("NO_COLOR"), *kind = getenv("TERM");
-    if (color != OPTION_AUTO)
-        return color == OPTION_ALWAYS;
-    return watched && !(forbidden && *forbidden) && kind && *kind && strcmp(kind, "dumb") != 0;
-}
-
 void run_sink_init(struct run_sink *sink, int number, enum option_when color)
 {
     const int fd = STDOUT_FILENO + number;
@@ -32,7 +24,7 @@ void run_sink_init(struct run_sink *sink, int number, enum option_when color)
                               .number = number,
                               .terminal = terminal,
                               .watched = watched,
-                              .color = wants_color(color, watched)};
+                              .color = option_color(color, watched)};
     if (!terminal)
         return;
     // A terminal that polls writable may take less than is written. Opened once more it doesn't
