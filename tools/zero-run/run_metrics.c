@@ -69,8 +69,7 @@ void run_metrics_read(struct run_metrics *metrics)
     if (count < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (count <= 0) {
-        close(metrics->input);
-        metrics->input = -1;
+        base_close(&metrics->input, "a pipe", NULL);
         return;
     }
     metrics->used += (size_t)count;

@@ -31,19 +31,12 @@ struct plumbing {
 
 enum { SOME_PORT = 29500 }; // torchrun's
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void plumbing_close(struct plumbing *pipes)
 {
     for (int end = 0; end < 2; end++) {
-        close_fd(&pipes->out[end]);
-        close_fd(&pipes->err[end]);
-        close_fd(&pipes->status[end]);
+        base_close(&pipes->out[end], "a pipe", NULL);
+        base_close(&pipes->err[end], "a pipe", NULL);
+        base_close(&pipes->status[end], "a pipe", NULL);
     }
 }
 
@@ -272,7 +265,7 @@ static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
         zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
         goto out;
     }
-    close_fd(&pipes.status[1]);
+    base_close(&pipes.status[1], "a pipe", NULL);
     const bool guarded = guard(job, rank);
     status = await_program(pipes.status[0], job->options->program[0], rank->number, error);
     if (!status && (!guarded || !open_streams(job, rank, &pipes) || !watch(job, rank))) {
@@ -296,7 +289,7 @@ static int free_port(int family)
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool good = fd >= 0 && boot_has_loopback(family) && bind(fd, address, size) == 0 &&
                       getsockname(fd, address, &size) == 0;
-    close_fd(&fd);
+    base_close(&fd, "a socket", NULL);
     return good ? ntohs(older ? v4.sin_port : v6.sin6_port) : 0;
 }
 

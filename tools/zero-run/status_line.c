@@ -3,6 +3,7 @@
 #include "tools/zero-run/run.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -65,9 +66,7 @@ static void drop_segment(struct run_watch *watch)
 {
     control_detach(watch->segment);
     watch->segment = NULL;
-    if (watch->fd >= 0)
-        close(watch->fd);
-    watch->fd = -1;
+    base_close(&watch->fd, "the control segment", NULL);
 }
 
 zero_result run_watch_renew(struct run_job *job, struct base_error *error)

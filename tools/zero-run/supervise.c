@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -191,8 +192,7 @@ static void check_logs(struct run_job *job)
             continue;
         run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
                 run_describe_errno(rank->log_errno, text));
-        close(rank->log_fd);
-        rank->log_fd = -1;
+        base_close(&rank->log_fd, "a log", NULL);
     }
     if (job->metrics.failed && !job->metrics.told) {
         job->metrics.told = true;
