@@ -105,28 +105,21 @@ static zero_result verify(struct verification *verification, const struct tool_p
     return result;
 }
 
+// With --all the path is a directory, and every checkpoint in it is verified.
 static zero_result verify_path(struct verification *verification, const char *path,
                                struct base_error *error)
 {
-    struct tool_place place;
-    zero_result result = tool_place_open(&place, path, error);
-    if (!result)
-        result = verify(verification, &place, error);
-    tool_place_close(&place);
-    return result;
-}
-
-static zero_result verify_all(struct verification *verification, const char *path,
-                              struct base_error *error)
-{
+    const bool all = verification->options->all;
     struct tool_place place;
     uint64_t *steps = NULL;
     size_t count = 0;
-    zero_result result = tool_place_directory(path, error);
+    zero_result result = all ? tool_place_directory(path, error) : ZERO_OK;
     if (result)
         return result;
     result = tool_place_open(&place, path, error); // holds the lock for all of them
-    if (!result)
+    if (!result && !all)
+        result = verify(verification, &place, error);
+    if (!result && all)
         result = ckpt_list(&ckpt_store_posix, place.directory, &steps, &count, error);
     for (size_t i = 0; i < count && !result; i++) {
         place.step = steps[i];
@@ -142,8 +135,7 @@ zero_result tool_verify(const struct tool_options *options, bool *found, struct 
     struct verification verification = {.options = options, .array = json_array()};
     zero_result result = ZERO_OK;
     for (int i = 0; i < options->path_count && !result; i++)
-        result = options->all ? verify_all(&verification, options->paths[i], error)
-                              : verify_path(&verification, options->paths[i], error);
+        result = verify_path(&verification, options->paths[i], error);
     if (!result && options->json) {
         json_t *root = tool_json_root("verify");
         root = tool_json_set(root, "checkpoints", verification.array);
