@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,128 +54,107 @@ static bool inherited(const struct run_job *job, const char *entry)
     return true;
 }
 
-// Adds NAME=value at the end of a list that has room; `list` is left without it if there is no
-// memory, which the caller sees by counting.
-static void add(char **list, size_t *count, const char *name, const char *value)
+/** The environment of a rank while it is made. */
+struct variables {
+    char **list; /**< with room for all */
+    size_t count;
+    bool failed; /**< there was no memory for one */
+};
+
+static void add(struct variables *to, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add(struct variables *to, const char *format, ...)
 {
-    const size_t size = strlen(name) + strlen(value) + 2;
+    va_list values, again;
+    va_start(values, format);
+    va_copy(again, values);
+    const size_t size = (size_t)vsnprintf(NULL, 0, format, again) + 1;
+    va_end(again);
     char *entry = base_calloc(size, 1);
-    if (!entry)
-        return;
-    snprintf(entry, size, "%s=%s", name, value);
-    list[(*count)++] = entry;
-}
-
-static void add_number(char **list, size_t *count, const char *name, int value)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    add(list, count, name, text);
-}
-
-// The variables of the job. Returns how many there should be.
-static size_t add_place(char **list, size_t *count, const struct run_job *job, int rank)
-{
-    const int world = job->count;
-    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ZERO_RANK", "ZERO_LOCAL_RANK"};
-    static const char *const worlds[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ZERO_WORLD_SIZE",
-                                         "ZERO_LOCAL_WORLD_SIZE"};
-    for (size_t i = 0; i < 4; i++) {
-        add_number(list, count, ranks[i], rank);
-        add_number(list, count, worlds[i], world);
+    if (entry) {
+        vsnprintf(entry, size, format, values);
+        to->list[to->count++] = entry;
     }
-    add(list, count, "MASTER_ADDR", job->master_address);
-    add_number(list, count, "MASTER_PORT", job->master_port);
-    add(list, count, "ZERO_JOB", job->token);
-    add_number(list, count, "ZERO_RESTARTS", job->restarts.count);
-    add_number(list, count, "ZERO_FIRST_WORLD", job->slots);
-    return 13;
+    to->failed |= !entry;
+    va_end(values);
+}
+
+static void add_place(struct variables *to, const struct run_job *job, int rank)
+{
+    static const char *const prefixes[] = {"", "LOCAL_", "ZERO_", "ZERO_LOCAL_"};
+    for (size_t i = 0; i < 4; i++) {
+        add(to, "%sRANK=%d", prefixes[i], rank);
+        add(to, "%sWORLD_SIZE=%d", prefixes[i], job->count);
+    }
+    add(to, "MASTER_ADDR=%s", job->master_address);
+    add(to, "MASTER_PORT=%d", job->master_port);
+    add(to, "ZERO_JOB=%s", job->token);
+    add(to, "ZERO_RESTARTS=%d", job->restarts.count);
+    add(to, "ZERO_FIRST_WORLD=%d", job->slots);
 }
 
 // ZERO_OPTIONS: what was inherited, then the -o's.
-static size_t add_options(char **list, size_t *count, const struct run_job *job)
+static void add_options(struct variables *to, const struct run_job *job)
 {
     const char *outer = getenv("ZERO_OPTIONS"), *own = job->options->settings;
-    if (!own || !outer || !*outer) {
-        if (!own && !outer)
-            return 0;
-        add(list, count, "ZERO_OPTIONS", own ? own : outer);
-        return 1;
-    }
-    const size_t size = strlen(outer) + strlen(own) + 2;
-    char *both = base_calloc(size, 1);
-    if (both) {
-        snprintf(both, size, "%s\n%s", outer, own);
-        add(list, count, "ZERO_OPTIONS", both);
-        base_free(both);
-    }
-    return 1;
+    if (own && outer && *outer)
+        add(to, "ZERO_OPTIONS=%s\n%s", outer, own);
+    else if (own || outer)
+        add(to, "ZERO_OPTIONS=%s", own ? own : outer);
 }
 
-static size_t add_special(char **list, size_t *count, const struct run_job *job, int rank)
+static void add_special(struct variables *to, const struct run_job *job, int rank)
 {
-    size_t wanted = 0;
     char signals[CONTROL_LIST_BYTES];
     control_show_signals(&job->options->stop_signals, signals);
-    if (*signals) {
-        add(list, count, CONTROL_STOP_VARIABLE, signals);
-        wanted++;
-    }
-    if (job->metrics.output >= 0 && rank == 0) {
-        add_number(list, count, "ZERO_METRICS_FD", job->metrics.output);
-        wanted++;
-    }
-    if (job->watch.fd >= 0) {
-        add_number(list, count, "ZERO_CONTROL_FD", job->watch.fd);
-        wanted++;
-    }
-    if (job->plan_fd >= 0) {
-        add_number(list, count, "ZERO_PLAN", 1);
-        add_number(list, count, "ZERO_PLAN_WORLD", job->options->plan_world);
-        add_number(list, count, "ZERO_PLAN_LOCAL_WORLD", job->options->plan_here);
-        add_number(list, count, "ZERO_PLAN_FD", job->plan_fd);
-        add_number(list, count, "ZERO_PLAN_PROBE", job->options->plan_probe);
-        wanted += 5;
-    }
-    return wanted;
+    if (*signals)
+        add(to, CONTROL_STOP_VARIABLE "=%s", signals);
+    if (job->metrics.output >= 0 && rank == 0)
+        add(to, "ZERO_METRICS_FD=%d", job->metrics.output);
+    if (job->watch.fd >= 0)
+        add(to, "ZERO_CONTROL_FD=%d", job->watch.fd);
+    if (job->plan_fd < 0)
+        return;
+    add(to, "ZERO_PLAN=1");
+    add(to, "ZERO_PLAN_WORLD=%d", job->options->plan_world);
+    add(to, "ZERO_PLAN_LOCAL_WORLD=%d", job->options->plan_here);
+    add(to, "ZERO_PLAN_FD=%d", job->plan_fd);
+    add(to, "ZERO_PLAN_PROBE=%d", job->options->plan_probe);
 }
 
 // What a rank is to compute with, and how its terminal shows.
-static size_t add_habits(char **list, size_t *count, const struct run_job *job, int rank)
+static void add_habits(struct variables *to, const struct run_job *job, int rank)
 {
     const int threads = run_threads_of(&job->cores, job->binding, job->count, rank);
-    const bool dumb = is_dumb(job), colors = dumb && !getenv("NO_COLOR");
+    const bool dumb = is_dumb(job);
     if (threads)
-        add_number(list, count, "OMP_NUM_THREADS", threads);
+        add(to, "OMP_NUM_THREADS=%d", threads);
     if (dumb)
-        add(list, count, "TERM", "dumb");
-    if (colors)
-        add(list, count, "NO_COLOR", "1");
-    return (size_t)(threads > 0) + (size_t)dumb + (size_t)colors;
+        add(to, "TERM=dumb");
+    if (dumb && !getenv("NO_COLOR"))
+        add(to, "NO_COLOR=1");
 }
 
 char **run_environment_make(const struct run_job *job, int rank)
 {
-    size_t outer = 0, count = 0, wanted = 0;
+    size_t outer = 0;
     while (environ && environ[outer])
         outer++;
-    char **list = base_calloc(outer + OWN_VARIABLES + HABITS + 1, sizeof *list);
-    if (!list)
+    struct variables made = {
+        .list = base_calloc(outer + OWN_VARIABLES + HABITS + 1, sizeof *made.list)};
+    if (!made.list)
         return NULL;
-    wanted += add_place(list, &count, job, rank);
-    wanted += add_options(list, &count, job);
-    wanted += add_special(list, &count, job, rank);
-    wanted += add_habits(list, &count, job, rank);
-    for (size_t i = 0; i < outer; i++) {
-        if (!inherited(job, environ[i]))
-            continue;
-        wanted++;
-        list[count] = base_strdup(environ[i]);
-        count += list[count] != NULL;
-    }
-    if (count == wanted)
-        return list;
-    run_environment_free(list);
+    add_place(&made, job, rank);
+    add_options(&made, job);
+    add_special(&made, job, rank);
+    add_habits(&made, job, rank);
+    for (size_t i = 0; i < outer; i++)
+        if (inherited(job, environ[i]))
+            add(&made, "%s", environ[i]);
+    if (!made.failed)
+        return made.list;
+    run_environment_free(made.list);
     return NULL;
 }
 
