@@ -150,9 +150,9 @@ struct standing {
     uint64_t sequence;
     bool *waiting, *missing; /**< of every rank */
     int missing_count;
-    int unknown;       /**< ranks of a group that have never been seen in it */
-    int witness;       /**< a rank that waits */
-    uint64_t begin_ns; /**< of the one that waits longest */
+    int unknown;                   /**< ranks of a group that have never been seen in it */
+    int witness;                   /**< the rank that waits longest, */
+    struct control_record longest; /**< and its operation; begin_ns UINT64_MAX: none can be read */
 };
 
 /** The least sequence from `from` on that a rank has under way as its oldest; UINT64_MAX. */
@@ -168,18 +168,17 @@ static uint64_t next_open(const struct blame_inquiry *inquiry, const struct blam
     return least;
 }
 
-/** Finds the rank that waits longest; begin_ns UINT64_MAX: no record of one is left. */
 static void find_witness(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                          struct standing *standing)
 {
-    standing->begin_ns = UINT64_MAX;
+    standing->longest.begin_ns = UINT64_MAX;
     for (int rank = 0; rank < inquiry->world; rank++) {
         struct control_record record;
         if (!standing->waiting[rank] ||
             !blame_read_record(inquiry, rank, comm->places[rank].open, &record) ||
-            record.begin_ns >= standing->begin_ns)
+            record.begin_ns >= standing->longest.begin_ns)
             continue;
-        standing->begin_ns = record.begin_ns;
+        standing->longest = record;
         standing->witness = rank;
     }
 }
@@ -203,11 +202,10 @@ static void stand(const struct blame_inquiry *inquiry, const struct blame_comm *
 static void tell_missing(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                          const struct standing *standing)
 {
+    const struct control_record *record = &standing->longest;
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
-    struct control_record record;
-    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
-                           &record))
+    if (record->begin_ns == UINT64_MAX)
         return;
     if (standing->missing_count)
         blame_add_ranks(&text, standing->missing, inquiry->world);
@@ -215,8 +213,8 @@ static void tell_missing(const struct blame_inquiry *inquiry, const struct blame
         base_text_add(&text, "%s%d rank%s without any operation there",
                       standing->missing_count ? " and " : "", standing->unknown,
                       standing->unknown > 1 ? "s" : "");
-    base_text_add(&text, " never posted #%" PRIu64 " %s", record.sequence, record.kind);
-    blame_add_unit(&text, &record);
+    base_text_add(&text, " never posted #%" PRIu64 " %s", record->sequence, record->kind);
+    blame_add_unit(&text, record);
     blame_add_comm(&text, inquiry, comm->name, comm->ranks);
     base_text_add(&text, "; ");
     blame_add_ranks(&text, standing->waiting, inquiry->world);
@@ -224,7 +222,7 @@ static void tell_missing(const struct blame_inquiry *inquiry, const struct blame
     for (int rank = 0; rank < inquiry->world; rank++)
         waiting += standing->waiting[rank];
     base_text_add(&text, " wait%s since ", waiting == 1 ? "s" : "");
-    blame_add_duration(&text, blame_since(inquiry, standing->begin_ns));
+    blame_add_duration(&text, blame_since(inquiry, record->begin_ns));
     inquiry->line(inquiry->user, line);
 }
 
@@ -236,7 +234,7 @@ static bool keep_waiting(const struct blame_inquiry *inquiry, const struct blame
         if (standing->waiting[rank] && is_in_own_code(inquiry, rank, comm->name))
             standing->waiting[rank] = false;
     find_witness(inquiry, comm, standing);
-    return standing->begin_ns != UINT64_MAX;
+    return standing->longest.begin_ns != UINT64_MAX;
 }
 
 /** Tells who waits in an operation that every rank has posted. */
@@ -247,15 +245,11 @@ static void tell_stuck(const struct blame_inquiry *inquiry, const struct blame_c
         return;
     char line[LINE_BYTES] = "";
     struct base_text text = {line, sizeof line, 0};
-    struct control_record record;
-    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
-                           &record))
-        return;
     blame_add_ranks(&text, standing->waiting, inquiry->world);
     base_text_add(&text, " in ");
-    blame_add_operation(&text, inquiry, &record);
+    blame_add_operation(&text, inquiry, &standing->longest);
     base_text_add(&text, " since ");
-    blame_add_duration(&text, blame_since(inquiry, standing->begin_ns));
+    blame_add_duration(&text, blame_since(inquiry, standing->longest.begin_ns));
     base_text_add(&text, "; every rank has posted it");
     inquiry->line(inquiry->user, line);
 }
@@ -264,20 +258,18 @@ static void tell_stuck(const struct blame_inquiry *inquiry, const struct blame_c
 static bool tell_diverged(const struct blame_inquiry *inquiry, const struct blame_comm *comm,
                           const struct standing *standing)
 {
-    struct control_record first, other;
-    if (!blame_read_record(inquiry, standing->witness, comm->places[standing->witness].open,
-                           &first))
-        return false;
-    for (int rank = 0; rank < inquiry->world; rank++) {
+    const struct control_record *first = &standing->longest;
+    struct control_record other;
+    for (int rank = 0; rank < inquiry->world && first->begin_ns != UINT64_MAX; rank++) {
         if (!standing->waiting[rank] ||
             !blame_read_record(inquiry, rank, comm->places[rank].open, &other) ||
-            (!strcmp(first.kind, other.kind) && first.unit == other.unit &&
-             !strcmp(first.name, other.name)))
+            (!strcmp(first->kind, other.kind) && first->unit == other.unit &&
+             !strcmp(first->name, other.name)))
             continue;
         char line[LINE_BYTES] = "";
         struct base_text text = {line, sizeof line, 0};
         base_text_add(&text, "rank %d in ", standing->witness);
-        blame_add_operation(&text, inquiry, &first);
+        blame_add_operation(&text, inquiry, first);
         base_text_add(&text, ", but rank %d in ", rank);
         blame_add_operation(&text, inquiry, &other);
         inquiry->line(inquiry->user, line);
