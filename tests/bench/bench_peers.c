@@ -17,7 +17,8 @@ static const zero_hyper hyper = {
 
 struct work {
     zero_ctx *z;
-    double max_norm; // 0: no clip
+    double max_norm;  // 0: no clip
+    bool in_backward; // the update runs while gradients are handed over, and reads them once
     bool filled;
     struct other_program peer;
 };
@@ -49,9 +50,11 @@ static void open_engine(struct work *work, zero_dtype dtype, int threads)
     ok(work, zero_commit(work->z));
 }
 
-static void open_gradients(const struct work *work)
+static void open_gradients(const struct work *work, const zero_step_args *args)
 {
     ok(work, zero_micro_begin(work->z, 0, NULL));
+    if (work->in_backward)
+        ok(work, zero_step_in_backward(work->z, args));
     for (zero_unit unit = 0; unit < UNITS; unit++) {
         ok(work, zero_grad_open_raw(work->z, unit, NULL));
         float *gradient = work->filled ? NULL : zero_grad_ptr(work->z, 0, unit);
@@ -67,7 +70,7 @@ static double ours(void *user)
     args.group_count = 1;
     args.hyper = &hyper;
     args.max_norm = work->max_norm;
-    open_gradients(work);
+    open_gradients(work, &args);
     work->filled = true;
     const double begin = bench_now();
     for (zero_unit unit = 0; unit < UNITS; unit++)
@@ -82,16 +85,18 @@ static double theirs(void *user)
     return other_program_time(&work->peer);
 }
 
-static void row(char *python, char *peer, int threads)
+static void row(char *python, char *peer, bool in_backward, int threads)
 {
     const bool deepspeed = peer[0] == 'd';
-    struct work work = {.max_norm = deepspeed ? 1.0 : 0.0};
+    struct work work = {.max_norm = deepspeed ? 1.0 : 0.0, .in_backward = in_backward};
     char name[64], thread_count[16], count[32];
     snprintf(thread_count, sizeof thread_count, "%d", threads);
     snprintf(count, sizeof count, "%zu", elements);
     snprintf(name, sizeof name, "%s, %d thread%s",
-             deepspeed ? "norm, clip, AdamW, bf16 copy" : "AdamW alone, f32", threads,
-             threads > 1 ? "s" : "");
+             deepspeed     ? "norm, clip, AdamW, bf16 copy"
+             : in_backward ? "AdamW in backward, f32"
+                           : "AdamW alone, f32",
+             threads, threads > 1 ? "s" : "");
     char *arguments[] = {python, (char *)BENCH_SOURCES "/adamw_cpu.py", peer, thread_count, count,
                          NULL};
     if (!other_program_start(&work.peer, arguments))
@@ -120,9 +125,10 @@ int main(int argc, char **argv)
     }
     char *python = argc == 2 ? argv[1] : (char *)"python3";
     bench_print_header();
-    for (int threads = 1; threads <= 2; threads++)
-        row(python, (char *)"pytorch", threads);
-    for (int threads = 1; threads <= 2; threads++)
-        row(python, (char *)"deepspeed", threads);
+    for (int threads = 1; threads <= 2; threads++) {
+        row(python, (char *)"pytorch", false, threads);
+        row(python, (char *)"pytorch", true, threads);
+        row(python, (char *)"deepspeed", false, threads);
+    }
     return 0;
 }
