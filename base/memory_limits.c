@@ -92,7 +92,8 @@ void base_memory_limits(struct base_memory_limits *limits, const char *root)
     if (base_read_text(root, "/proc/meminfo", text, sizeof text)) {
         limits->total = kibibytes(text, "MemTotal");
         limits->available = kibibytes(text, "MemAvailable");
-        if (limits->available > limits->total) // as a container's emulated file may say
+        const bool contradicts = limits->available > limits->total; // a container's file may
+        if (contradicts && limits->available != unknown)
             limits->available = limits->total;
     }
     look_at_groups(limits, root, true);

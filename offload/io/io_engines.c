@@ -3,12 +3,14 @@
 #include <assert.h>
 #include <string.h>
 
-static const struct off_io_engine *const engines[OFF_IO_ENGINES] = {
+static const struct off_io_engine *const engines[] = {
     &off_io_engine_uring,
     &off_io_engine_uring_plain,
     &off_io_engine_threads,
     &off_io_engine_sync,
 };
+
+_Static_assert(sizeof engines / sizeof *engines == OFF_IO_ENGINES, "OFF_IO_ENGINES counts them");
 
 // The last one asks the system for nothing but threads.
 static const struct off_io_engine *const choices[] = {

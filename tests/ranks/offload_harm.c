@@ -2,6 +2,7 @@
 // refused, and what is left to come back at.
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/hash.h"
 #include "checkpoint/manifest/manifest.h"
 #include "tests/ranks/offload_job.h"
 #include "tests/ranks/saved.h"
@@ -114,8 +115,7 @@ static void what_is_half_written_over_is_not_found(void **state)
     assert_int_equal(offload_files_left(), 0);
 }
 
-// Changes a byte of every page of rank 0's tiles.
-static void damage(void)
+static int open_file_of_rank_0(void)
 {
     DIR *entries = opendir(offload_directory.directory);
     struct dirent *entry;
@@ -125,11 +125,73 @@ static void damage(void)
             snprintf(path, sizeof path, "%s/%s", offload_directory.directory, entry->d_name);
     closedir(entries);
     const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+// Changes a byte of every page of rank 0's tiles.
+static void damage(void)
+{
+    const int fd = open_file_of_rank_0();
     const off_t end = lseek(fd, 0, SEEK_END);
-    assert_true(fd >= 0 && end > TILES_AT);
+    assert_true(end > TILES_AT);
     for (off_t at = TILES_AT; at < end; at += 4096)
         assert_int_equal(pwrite(fd, "?", 1, at + 1000), 1);
     close(fd);
+}
+
+// Rank 0's records get another number, and the checksum that belongs to it.
+static int renumber(uint64_t number)
+{
+    enum { TILE_COUNT = 12, NUMBER = 48, PAYLOAD = 56, CHECKSUM = 64, HEAD = 72, ENTRY = 24 };
+    static unsigned char record[1 << 16];
+    const int fd = open_file_of_rank_0();
+    int count = 0;
+    for (off_t at = 0; at < TILES_AT; at += 4096) {
+        uint32_t tiles;
+        uint64_t payload;
+        if (pread(fd, record, sizeof record, at) < HEAD || memcmp(record, "zeroslot", 8) != 0)
+            continue;
+        memcpy(&tiles, record + TILE_COUNT, sizeof tiles);
+        memcpy(&payload, record + PAYLOAD, sizeof payload);
+        const size_t size = HEAD + payload + (size_t)tiles * ENTRY;
+        assert_true(size <= sizeof record);
+        memcpy(record + NUMBER, &number, sizeof number);
+        memset(record + CHECKSUM, 0, 8);
+        const uint64_t sum = base_hash64(record, size, 0);
+        memcpy(record + CHECKSUM, &sum, sizeof sum);
+        assert_int_equal(pwrite(fd, record, size, at), size);
+        count++;
+    }
+    close(fd);
+    return count;
+}
+
+static bool refuse_the_number(struct team_rank *rank, void *user)
+{
+    const struct offload_job *job = user;
+    const struct toy toy = offload_toy_of(job);
+    rank->config.stage = job->stage;
+    rank->config.micro_batches = toy.micro_batches;
+    offload_into_files(&rank->config);
+    if (!team_open(rank) || !toy_register(rank, &toy))
+        return false;
+    TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_CORRUPT, "a number that no job reaches");
+    return true;
+}
+
+// One rank's: the job could not count on from there, so no rank begins.
+static void a_number_that_no_job_reaches_is_refused(void **state)
+{
+    (void)state;
+    const uint64_t numbers[] = {UINT64_MAX - 1, UINT64_MAX - 3, UINT64_C(1) << 63};
+    struct offload_job job = {.stage = 1, .steps = STEPS, .dies = true};
+    offload_run(2, &job);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_int_equal(renumber(numbers[i]), 2);
+        assert_true(team_run(team_threads(2), 2, refuse_the_number, &job));
+        assert_int_equal(offload_files_left(), 2);
+    }
 }
 
 // A checkpoint takes the place of a point that is damaged; without one the damage is named.
@@ -406,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(another_layout_is_another_job),
         TEST(other_tiles_are_refused),
+        TEST(a_number_that_no_job_reaches_is_refused),
         TEST(what_is_half_written_over_is_not_found),
         TEST(damage_is_found),
         TEST(a_wrong_state_is_no_point),

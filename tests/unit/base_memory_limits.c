@@ -70,6 +70,8 @@ static void no_more_is_available_than_there_is(void **state)
     (void)state;
     write_file("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  16384 kB\n");
     assert_int_equal(look().available, 2 * MIB);
+    write_file("proc/meminfo", "MemTotal:  2048 kB\n");
+    assert_true(look().available == UINT64_MAX && look().total == 2 * MIB);
 }
 
 /** Every group above ours limits us too, up to where the hierarchy is mounted. */

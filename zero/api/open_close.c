@@ -233,8 +233,6 @@ static zero_result refuse(zero_ctx *z, const struct base_error *error)
 
 zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_optimizer");
     if (!r && eng_model_add_optimizer(&z->model, desc, &error))
@@ -244,8 +242,6 @@ zero_result zero_add_optimizer(zero_ctx *z, const zero_optimizer_desc *desc)
 
 zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc *desc)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_group");
     if (!r && eng_model_add_group(&z->model, group, desc, &error))
@@ -255,8 +251,6 @@ zero_result zero_add_group(zero_ctx *z, zero_group *group, const zero_group_desc
 
 zero_result zero_add_param(zero_ctx *z, zero_param *param, const zero_param_desc *desc)
 {
-    if (!z)
-        return ZERO_E_INVALID;
     struct base_error error = {0};
     zero_result r = eng_enter(z, ENG_BEFORE_COMMIT, "zero_add_param");
     if (!r && eng_model_add_param(&z->model, param, desc, &error))

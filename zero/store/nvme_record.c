@@ -14,12 +14,13 @@
 
 /* ------------------------------------------------------------------ writing */
 
-static const uint64_t last_generation = UINT64_MAX >> 1;
+/** No job comes to this generation: a record that has is damage. */
+static const uint64_t most_generations = UINT64_MAX >> 2;
 
 /** A record's number: its generation, and whether it is a job's beginning. */
 static uint64_t number_of(uint64_t generation, bool beginning)
 {
-    assert(generation <= last_generation);
+    assert(generation <= UINT64_MAX >> 1);
     return generation << 1 | beginning;
 }
 
@@ -264,11 +265,12 @@ zero_result eng_tier_meet(zero_ctx *z)
         return eng_fail(z, ZERO_E_NOMEM, "no memory to compare the records of %d ranks", world);
     tell_torn(z);
     zero_result r = eng_exchange(z, &mine, sizeof mine, all);
-    if (!r && newest_generation(all, (size_t)world) == last_generation)
-        r = eng_fail_agreed(z, ZERO_E_CORRUPT,
-                            "%s: the record of a rank has the last number there is, which no step "
-                            "has written: remove the files",
-                            tier->path);
+    if (!r && newest_generation(all, (size_t)world) >= most_generations)
+        r = eng_fail_agreed(
+            z, ZERO_E_CORRUPT,
+            "%s: a rank's file has a record of a number that no job reaches: remove "
+            "the files",
+            tier->path);
     if (r)
         goto out;
     recovery->found = common_record(all, world, false, &number);
