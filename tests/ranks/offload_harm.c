@@ -59,16 +59,22 @@ static void another_layout_is_another_job(void **state)
     assert_int_equal(files_told, 1);
 }
 
-// A step is not lost because the job begins with other tiles.
-static bool commit_with_other_tiles(struct team_rank *rank, void *user)
+static bool register_with_tiles(struct team_rank *rank, const struct offload_job *job,
+                                int64_t bytes)
 {
-    const struct offload_job *job = user;
     const struct toy toy = offload_toy_of(job);
     rank->config.stage = job->stage;
     rank->config.micro_batches = toy.micro_batches;
     offload_into_files(&rank->config);
-    rank->config.tile_bytes = 2 * 65536;
-    if (!team_open(rank) || !toy_register(rank, &toy))
+    if (bytes)
+        rank->config.tile_bytes = bytes;
+    return team_open(rank) && toy_register(rank, &toy);
+}
+
+// A step is not lost because the job begins with other tiles.
+static bool commit_with_other_tiles(struct team_rank *rank, void *user)
+{
+    if (!register_with_tiles(rank, user, 2 * 65536))
         return false;
     TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_STATE, "a step of the same job, cut into");
     return true;
@@ -169,12 +175,7 @@ static int renumber(uint64_t number)
 
 static bool refuse_the_number(struct team_rank *rank, void *user)
 {
-    const struct offload_job *job = user;
-    const struct toy toy = offload_toy_of(job);
-    rank->config.stage = job->stage;
-    rank->config.micro_batches = toy.micro_batches;
-    offload_into_files(&rank->config);
-    if (!team_open(rank) || !toy_register(rank, &toy))
+    if (!register_with_tiles(rank, user, 0))
         return false;
     TEAM_FAILS(rank, zero_commit(rank->z), ZERO_E_CORRUPT, "a number that no job reaches");
     return true;

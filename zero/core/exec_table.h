@@ -1,9 +1,10 @@
 /**
  * zero/core/exec_table.h: who computes, and where the program finds working copies and gradients.
  *
- * One table of operations a kind of executor. zero_open() chooses it, and zero_commit() once more
- * if offload_update=auto has left it open; from then on z->exec never changes. What an executor has
- * nothing to do for is an entry that does nothing: no caller asks which executor there is.
+ * One table of operations a kind of executor. zero_open() chooses it, and zero_commit() again, with
+ * another result only where offload_update=auto had left it open. After that z->exec never changes.
+ * What an executor has nothing to do for is an entry that does nothing: no caller asks which
+ * executor there is.
  *
  *     name        the program computes   gradients are summed   state is
  *     host        on the host            on the host            in memory of the host, or in files.

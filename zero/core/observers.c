@@ -57,12 +57,12 @@ zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit u
     return r;
 }
 
-zero_result eng_observe_published(zero_ctx *z)
+zero_result eng_observe_step(zero_ctx *z, enum eng_step_event event)
 {
     zero_result r = ZERO_OK;
     for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->published)
-            r = z->debug.observers[i]->published(z);
+        if (z->debug.observers[i]->step[event])
+            r = z->debug.observers[i]->step[event](z);
     return r;
 }
 
@@ -72,24 +72,6 @@ zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw)
     for (int i = 0; !r && i < z->debug.observer_count; i++)
         if (z->debug.observers[i]->grad_opened)
             r = z->debug.observers[i]->grad_opened(z, unit, raw);
-    return r;
-}
-
-zero_result eng_observe_fuse(zero_ctx *z)
-{
-    zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->fuse)
-            r = z->debug.observers[i]->fuse(z);
-    return r;
-}
-
-zero_result eng_observe_step(zero_ctx *z)
-{
-    zero_result r = ZERO_OK;
-    for (int i = 0; !r && i < z->debug.observer_count; i++)
-        if (z->debug.observers[i]->step)
-            r = z->debug.observers[i]->step(z);
     return r;
 }
 

@@ -19,6 +19,15 @@ enum eng_unit_event {
     ENG_UNIT_EVENTS,
 };
 
+/** What happens to all units. */
+enum eng_step_event {
+    ENG_STEP_PUBLISHED, /**< New values of tensors that are always readable may have arrived. */
+    ENG_STEP_FUSED, /**< The program begins a fused step. ZERO_E_STATE: that can't be observed. */
+    ENG_STEP_HANDED_OVER, /**< All gradients of a step were handed over, and the step is not decided
+                               yet. Collective, ordered. */
+    ENG_STEP_EVENTS,
+};
+
 /** What an observer is told, and asked; an entry that is NULL is left out. Observers are called in
  * the order in which they were added, up to the first failure. Every entry is *local* unless it
  * says otherwise. */
@@ -39,15 +48,10 @@ struct eng_observer {
 
     /** Something has happened to a unit. */
     zero_result (*unit[ENG_UNIT_EVENTS])(zero_ctx *z, zero_unit unit);
-    /** New values of tensors that are always readable may have arrived. */
-    zero_result (*published)(zero_ctx *z);
+    /** Something has happened to all of them. */
+    zero_result (*step[ENG_STEP_EVENTS])(zero_ctx *z);
     /** The program opens a unit's gradient in memory of the host; raw: to overwrite all of it. */
     zero_result (*grad_opened)(zero_ctx *z, zero_unit unit, bool raw);
-    /** The program begins a fused step. ZERO_E_STATE: the observer can't follow one. */
-    zero_result (*fuse)(zero_ctx *z);
-    /** All gradients of a step were handed over, and the step is not decided yet. Collective,
-     * ordered. */
-    zero_result (*step)(zero_ctx *z);
 
     /** Where the program finds a slice of a gathered unit, or the gradient of a slice. */
     const void *(*param)(const zero_ctx *z, const struct eng_slice *slice);
@@ -66,10 +70,8 @@ size_t eng_observers_addresses(const zero_ctx *z);
 zero_result eng_observers_make(zero_ctx *z, struct base_error *error);
 void eng_observers_free(zero_ctx *z);
 zero_result eng_observe_unit(zero_ctx *z, enum eng_unit_event event, zero_unit unit);
-zero_result eng_observe_published(zero_ctx *z);
+zero_result eng_observe_step(zero_ctx *z, enum eng_step_event event);
 zero_result eng_observe_grad_opened(zero_ctx *z, zero_unit unit, bool raw);
-zero_result eng_observe_fuse(zero_ctx *z);
-zero_result eng_observe_step(zero_ctx *z);
 
 /** The address that the first observer shows which shows one; NULL: no observer does. */
 const void *eng_observed_param(const zero_ctx *z, const struct eng_slice *slice);

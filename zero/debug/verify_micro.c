@@ -112,6 +112,6 @@ const struct eng_observer eng_verify_observer = {
     .make = make_hashes,
     .free = free_hashes,
     .unit[ENG_UNIT_GRAD_ARRIVED] = hash_gradient,
-    .fuse = refuse_fused,
-    .step = compare_all,
+    .step[ENG_STEP_FUSED] = refuse_fused,
+    .step[ENG_STEP_HANDED_OVER] = compare_all,
 };

@@ -20,7 +20,7 @@
  * working copies come on another, both beside the program's work.
  *
  * Events, and tickets of the transport, of units [u], buckets [b], gather slots [g] and gradient
- * slots [s]. Of the first three device_updated() chooses one:
+ * slots [s]. device_updated() chooses which of the first three an update records:
  *
  *     name           is behind                                   is waited for before
  *     shown          the whole update                            a working copy is read

@@ -84,7 +84,7 @@ zero_result eng_publish_finish(zero_ctx *z, bool everything)
         if (everything || z->layout.buckets[s].persistent)
             r = wait_bucket(z, s);
     if (!r)
-        r = eng_observe_published(z);
+        r = eng_observe_step(z, ENG_STEP_PUBLISHED);
     if (!r)
         r = z->exec->show_persistent(z);
     // Between steps no stream was given that what comes next could be ordered behind.

@@ -7,7 +7,7 @@
  *  - gather: slots for gathered units, where buckets are sharded; read by peers if those are
  *    staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
- *    Of a bucket whose gradient travels in another dtype than the program writes it holds both.
+ *    A slot holds a gradient twice if it travels in another dtype than the program writes.
  *  - sums: fp32 sums of this rank's shards, bucket by bucket; at stage 0 read by peers. Where sums
  *    are in a file: slots for those of a few units.
  *  - blocks: like sums: blocks of micro-batches that a round leaves unfinished. In slots they lie
@@ -50,7 +50,7 @@ struct eng_slot_plan {
  *     0        copy     REPLICATED   all of it              nothing: each rank updates all
  *     1, 2     copy     COPIED       all of it              the owners' new values
  *     1 to 3   shared   SHARED       one for the host       the owners' word that it is current
- *     3        copy     SHARDED      this rank's shard        an all-gather into a slot
+ *     3        copy     SHARDED      this rank's shard      an all-gather into a slot
  *     0 to 3   copy     SHARDED      none: `staged`         its file, then an all-gather
  *
  * The last line is offload_params=nvme; at stage 0 each rank's file has everything. What persists

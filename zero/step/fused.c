@@ -41,7 +41,7 @@ static zero_result check_window(zero_ctx *z)
                         (unsigned long long)z->step + 1);
     if (z->micro.evaluation.active)
         return eng_fail(z, ZERO_E_STATE, "zero_step_in_backward inside an evaluation");
-    const zero_result r = eng_observe_fuse(z);
+    const zero_result r = eng_observe_step(z, ENG_STEP_FUSED);
     if (r)
         return r;
     if (z->micro.index != z->micro.count - 1)

@@ -166,7 +166,7 @@ static zero_result conclude(zero_ctx *z, const zero_step_args *args)
     const struct eng_step_request request = {"zero_step", args, true, z->exec->decides_later};
     struct eng_verdict verdict;
     enum eng_update_kind kind = ENG_NO_UPDATE;
-    zero_result r = eng_observe_step(z);
+    zero_result r = eng_observe_step(z, ENG_STEP_HANDED_OVER);
     if (!r)
         r = eng_step_agree(z, &request, &verdict);
     if (r)

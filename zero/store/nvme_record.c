@@ -269,7 +269,7 @@ zero_result eng_tier_meet(zero_ctx *z)
         r = eng_fail_agreed(
             z, ZERO_E_CORRUPT,
             "%s: a rank's file has a record of a number that no job reaches: remove "
-            "the files",
+            "the files of all ranks, and go on from a checkpoint",
             tier->path);
     if (r)
         goto out;
