@@ -235,7 +235,7 @@ zero_result boot_meet(struct boot_link **link, const struct boot_meeting *place,
                       struct base_error *error)
 {
     *link = NULL;
-    zero_result result = boot_meeting_check(place, BOOT_WORLD_MAX, error);
+    zero_result result = boot_meeting_check(place, BOOT_HOST_RANKS_MAX, error);
     if (result)
         return result;
     struct boot_link *made = create_link(place);

@@ -17,11 +17,12 @@
 #include <sys/types.h>
 
 enum {
-    BOOT_JOB_BYTES = 192,     /**< a job id with its final zero */
-    BOOT_NAME_BYTES = 96,     /**< a communicator's name with its final zero */
-    BOOT_WORLD_MAX = 4096,    /**< the most ranks of a job */
-    BOOT_FDS_MAX = 64,        /**< the most descriptors a rank passes in one exchange */
-    BOOT_BYTES_MAX = 1 << 20, /**< the most bytes a rank passes in one exchange */
+    BOOT_JOB_BYTES = 192,       /**< a job id with its final zero */
+    BOOT_NAME_BYTES = 96,       /**< a communicator's name with its final zero */
+    BOOT_WORLD_MAX = 16384,     /**< the most ranks of a job */
+    BOOT_HOST_RANKS_MAX = 4096, /**< the most ranks of a job on one host */
+    BOOT_FDS_MAX = 64,          /**< the most descriptors a rank passes in one exchange */
+    BOOT_BYTES_MAX = 1 << 20,   /**< the most bytes a rank passes in one exchange */
 };
 
 /* ------------------------------------------------------------------ discovery */
@@ -90,7 +91,7 @@ struct boot_link;
 /** What boot_meet() needs; strings are copied. */
 struct boot_meeting {
     int rank;
-    int world;                  /**< 1 .. BOOT_WORLD_MAX, all on this host */
+    int world;                  /**< 1 .. BOOT_HOST_RANKS_MAX, all on this host */
     const char *job;            /**< boot_place.job */
     const char *name;           /**< tells communicators of one job apart */
     uint64_t deadline_ns;       /**< of base_clock_ns() */

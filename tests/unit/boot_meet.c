@@ -543,7 +543,7 @@ static void arguments_are_checked(void **state)
         {.rank = 0, .world = 0, .job = "j", .name = "n"},
         {.rank = 1, .world = 1, .job = "j", .name = "n"},
         {.rank = -1, .world = 1, .job = "j", .name = "n"},
-        {.rank = 0, .world = BOOT_WORLD_MAX + 1, .job = "j", .name = "n"},
+        {.rank = 0, .world = BOOT_HOST_RANKS_MAX + 1, .job = "j", .name = "n"},
         {.rank = 0, .world = 1, .job = "j", .name = long_name},
         {.rank = 0, .world = 1, .job = long_job, .name = "n"},
     };

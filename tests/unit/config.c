@@ -203,7 +203,7 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(transport, "udp", "zero_config.transport = \"udp\"");
     REFUSED(transport, "udp", "takes auto, self, threads, shm, tcp");
     REFUSED(world, -1, ".world = -1");
-    REFUSED(world, BOOT_WORLD_MAX + 1, "1 to 4096 ranks");
+    REFUSED(world, BOOT_WORLD_MAX + 1, "1 to 16384 ranks");
     REFUSED(rank, 1, "zero_config.rank is set, but .world is 0");
     REFUSED(micro_batches, -1, "micro_batches");
     REFUSED(prefetch_units, -2, "zero_config.prefetch_units = -2");

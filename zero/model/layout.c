@@ -185,14 +185,21 @@ static void place_unit(struct eng_layout *layout, const struct eng_model *model,
     layout->granules += u->granules + u->frozen;
 }
 
+/** Granules of a shard of the bucket's unit: of those that train, or of the frozen ones. Rank r's
+ * shard begins at r times as many. */
+static size_t shard_granules(const struct eng_layout *layout, const struct eng_bucket *bucket)
+{
+    const struct eng_unit_layout *unit = &layout->units[bucket->unit];
+    const size_t world = (size_t)layout->world;
+    return ((bucket->frozen ? unit->frozen : unit->granules) + world - 1) / world;
+}
+
 /** Cuts a bucket by the shards of its unit. */
 static void cut_bucket(struct eng_layout *layout, size_t s)
 {
     struct eng_bucket *bucket = &layout->buckets[s];
     assert(bucket->granules > 0);
-    const size_t world = (size_t)layout->world;
-    const struct eng_unit_layout *u = &layout->units[bucket->unit];
-    const size_t shard = ((bucket->frozen ? u->frozen : u->granules) + world - 1) / world;
+    const size_t world = (size_t)layout->world, shard = shard_granules(layout, bucket);
     const size_t end = bucket->first + bucket->granules;
     const size_t size = eng_dtype_size(bucket->dtype);
     bucket->elements = layout->spans + 2 * s * world;
@@ -319,12 +326,13 @@ int eng_layout_owner(const struct eng_layout *layout, size_t bucket, size_t elem
 {
     assert(bucket < layout->bucket_count);
     assert(element < layout->buckets[bucket].granules * BASE_GRANULE);
-    const struct coll_span *spans = layout->buckets[bucket].elements;
-    int r = 0;
-    while (element < spans[r].offset || element >= spans[r].offset + spans[r].count)
-        r++;
-    const size_t left = spans[r].offset + spans[r].count - element;
+    const struct eng_bucket *cut = &layout->buckets[bucket];
+    const size_t owner = (cut->first + element / BASE_GRANULE) / shard_granules(layout, cut);
+    assert(owner < (size_t)layout->world);
+    const struct coll_span *own = &cut->elements[owner];
+    assert(element >= own->offset && element < own->offset + own->count);
+    const size_t left = own->offset + own->count - element;
     if (*count > left)
         *count = left;
-    return r;
+    return (int)owner;
 }

@@ -26,10 +26,10 @@ struct ckpt_saver_load eng_save_load(const zero_ctx *z, int rank)
     struct ckpt_saver_load load = {.blobs = ENG_MAX_BLOBS};
     for (size_t i = 0; i < z->layout.slice_count; i++) {
         const struct eng_slice *slice = &z->layout.slices[i];
-        const int fields = eng_state_fields(z, slice->param);
         struct ckpt_run run;
         if (!eng_own_run(&z->layout, slice, rank, &run))
             continue;
+        const int fields = eng_state_fields(z, slice->param);
         load.sources++;
         load.blocks += (size_t)ckpt_block_count(run.first, run.count) * (size_t)fields;
         for (int f = 0; f < fields; f++)
