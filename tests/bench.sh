@@ -5,6 +5,8 @@
 # A row is the median of 9 rounds that measure reference, ours, reference; a round counts when the
 # reference's two times differ by less than 10 %. Where fewer than 5 count, the machine was too busy
 # and the row says "noisy", which is neither met nor failed.
+# `network` also measures between two hosts, which are network namespaces, and, where ZERO_PYTHON is
+# a Python with PyTorch, gpt2's steps there beside DDP and FSDP.
 # `save` writes and removes about a GiB below build/: what it measures is that disk.
 set -eu
 cd "$(dirname "$0")/.."
@@ -26,13 +28,19 @@ names="${*:-$all}"
 cmake/setup-debian.sh test
 [ -f build/CMakeCache.txt ] || cmake --preset default
 cmake -DZERO_TESTS=ON -DZERO_FAULT_POINTS=ON build
-cmake --build --preset default -j "$(nproc)" --target $(printf 'bench_%s ' $names)
+case " $names " in *" network "*) hosts="bench_hosts gpt2" ;; *) hosts="" ;; esac
+cmake --build --preset default -j "$(nproc)" --target $hosts $(printf 'bench_%s ' $names)
 
 for name in $names; do
     echo "== $name"
     case "$name" in
     mpi) tests/bench/mpi.sh build/bin/tests ;;
     peers) build/bin/tests/bench_peers "${ZERO_PYTHON:-python3}" ;;
+    network)
+        build/bin/tests/bench_network
+        tests/bench/hosts.sh build/bin/tests
+        [ -z "${ZERO_PYTHON-}" ] || tests/bench/hosts.sh build/bin/tests train build/bin "$ZERO_PYTHON"
+        ;;
     save) build/bin/tests/bench_save build build/bin/zero-run ;;
     *) "build/bin/tests/bench_$name" ;;
     esac

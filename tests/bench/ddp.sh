@@ -19,14 +19,7 @@ texts="$(mktemp -d)"
 trap 'rm -rf "$texts"' EXIT
 trap 'exit 1' HUP INT TERM
 # Any tokens do; a .bin file is 16-bit tokens behind llm.c's header of 256 words.
-"$environment/bin/python" - "$texts/data.bin" $vocab <<'END'
-import array, random, sys
-random.seed(1)
-tokens = [random.randrange(int(sys.argv[2])) for _ in range(1 << 20)]
-with open(sys.argv[1], "wb") as out:
-    array.array("i", [20240520, 1, len(tokens)] + [0] * 253).tofile(out)
-    array.array("H", tokens).tofile(out)
-END
+"$environment/bin/python" "$here/tokens.py" "$texts/data.bin" $vocab
 
 # The median of what the steps but the first two print.
 median() {
