@@ -89,8 +89,8 @@ struct host_last_call {
 
 /**
  * What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
- * `gone`. Ranks that share no memory have copies of each other's, with room for one rank's p2p
- * queue and spans, this one's: tcp/tcp.h.
+ * `gone`. Of the block of a far rank there is a copy, with room for one rank's p2p queue and spans,
+ * this one's: tcp/tcp.h.
  */
 struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */
@@ -133,6 +133,8 @@ struct host_scratch {
  * group the whole link. */
 struct host_comm {
     struct host_block **blocks;      /**< of every rank */
+    bool *far;                       /**< of every rank: it shares no memory with this one */
+    int far_count;                   /**< how many are far */
     struct host_block **root_blocks; /**< the block of every rank in the root */
     unsigned char *met;   /**< of every rank: enum host_meeting, for the oldest request */
     const void **sources; /**< of every rank: room for a list of addresses, */
@@ -151,8 +153,8 @@ struct host_comm {
     bool shared;                    /**< the ranks are processes, for futexes */
     bool joined;                    /**< the others count on this rank to leave */
     void (*send_changes)(const struct coll_comm *comm);  /**< sends what has changed in this rank's
-                                                      block to  the others, who have copies; NULL:
-                                                      they see it.  Any thread */
+                                                      block to the far ranks, which have copies;
+                                                      NULL: none is far. Any thread */
     struct host_group_slot group_slots[COLL_GROUPS_MAX]; /**< of a root */
 };
 
@@ -276,6 +278,9 @@ struct host_place coll_host_place(const struct coll_comm *comm, const void *addr
 unsigned char *coll_host_address(const struct coll_comm *comm, int rank,
                                  const struct host_place *place);
 
+/** A place that this rank has posted, in its own memory. *Local*, any thread. */
+unsigned char *coll_host_own_address(const struct coll_comm *root, const struct host_place *place);
+
 /* ------------------------------------------------------------------ remote_read.c */
 
 // How an operation reads what peers have posted, wherever it lies: a sum looks at pieces of all
@@ -304,9 +309,10 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
 void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                           int contributors, size_t first_byte, size_t bytes);
 
-/** Copies bytes of a rank's unregistered memory, as coll_host_fetch() does. */
+/** Copies bytes of a rank's memory that can't be addressed, as coll_host_fetch() does. */
 zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *request, int rank,
-                           uint64_t address, size_t bytes, unsigned char *to, size_t *done);
+                           const struct host_place *place, size_t bytes, unsigned char *to,
+                           size_t *done);
 
 /** The oldest request is complete: its views are worth nothing. *Local.* */
 void coll_host_forget_views(struct coll_comm *comm);
@@ -314,12 +320,11 @@ void coll_host_forget_views(struct coll_comm *comm);
 /** Copies what peers have asked of this rank; whether there was anything. *Local.* */
 bool coll_host_serve(struct coll_comm *root);
 
-/** A piece that this rank wants of another one's memory, when they share none. */
+/** A piece that this rank wants of another one's memory, which it can't address. */
 struct host_read_request {
     const struct host_block *block; /**< the owner's, as seen here */
     uint64_t sequence;              /**< of the operation, or of the message */
-    uint64_t address;
-    uint64_t bytes;
+    struct host_place place;        /**< where the piece lies, and its bytes */
     bool message;
 };
 
@@ -355,10 +360,12 @@ bool coll_host_probe(struct coll_comm *root, int rank, pid_t process, uint64_t a
 /** Bytes of a rank's memory for pieces that their owner copies, or sends. */
 size_t coll_host_bounce_bytes(int world);
 
-/** Sets the comm world's unregistered_path and allocates what it needs: all ranks' probes succeeded
- * (`allowed`), or not. *Collective*; where ranks share no memory *local*. */
+/** Sets the comm world's unregistered_path and allocates what it needs. `allowed`: the probes of
+ * all ranks that are not far succeeded. `bounces`: of every such rank coll_host_bounce_bytes(),
+ * which all of them see, NULL for far ranks; the caller keeps both until the root is closed. NULL:
+ * an arena is made if there is a need for one. *Collective* then, else *local*. */
 zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
-                                       struct base_error *error);
+                                       unsigned char **bounces, struct base_error *error);
 
 /* ------------------------------------------------------------------ host_fetch.c */
 
@@ -422,14 +429,16 @@ static inline struct host_comm *coll_host_of(const struct coll_comm *comm)
  */
 static inline int coll_host_index(const struct coll_comm *comm, int owner, int other)
 {
-    return coll_host_of(comm)->send_changes && owner != comm->rank ? 0 : other;
+    return coll_host_of(comm)->far[owner] ? 0 : other;
 }
 
 /** Whether this process can address a rank's memory. */
 static inline bool coll_host_addressable(const struct coll_comm *comm, int rank,
                                          const struct host_place *place)
 {
-    return place->arena != HOST_UNREGISTERED || rank == comm->rank || !coll_host_of(comm)->shared;
+    const struct host_comm *host = coll_host_of(comm);
+    return !host->far[rank] &&
+           (place->arena != HOST_UNREGISTERED || rank == comm->rank || !host->shared);
 }
 
 static inline struct host_block *coll_host_own(const struct coll_comm *comm)

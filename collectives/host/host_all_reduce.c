@@ -28,9 +28,12 @@ static struct coll_span share_of(const struct coll_comm *comm, const struct coll
     return (struct coll_span){first, op->count - first < most ? op->count - first : most};
 }
 
-/** Whether every rank can write into every result. All ranks find the same. */
+/** Whether every rank can write into every result. All ranks find the same: where ranks are on
+ * several hosts each has far ones. */
 static bool open_to_all(const struct coll_comm *comm, const struct coll_request *request)
 {
+    if (coll_host_of(comm)->far_count > 0)
+        return false;
     for (int rank = 0; rank < comm->world && coll_host_of(comm)->shared; rank++) {
         const struct host_descriptor *posted = coll_host_descriptor(comm, rank, request->sequence);
         if (posted->source.arena == HOST_UNREGISTERED || posted->target.arena == HOST_UNREGISTERED)

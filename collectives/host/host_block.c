@@ -64,7 +64,7 @@ void coll_host_wake_rank(struct coll_comm *comm, int rank)
     const struct host_comm *host = coll_host_of(comm);
     atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     wake_if_asleep(host, rank);
-    if (host->send_changes)
+    if (host->far[rank])
         host->send_changes(comm);
 }
 
@@ -74,7 +74,7 @@ void coll_host_wake(struct coll_comm *comm)
     atomic_store(&host->root_blocks[comm->rank]->doorbell, 1);
     for (int rank = 0; rank < comm->world; rank++)
         wake_if_asleep(host, rank);
-    if (host->send_changes)
+    if (host->far_count > 0)
         host->send_changes(comm);
 }
 

@@ -45,7 +45,7 @@ zero_result coll_host_fetch(struct coll_comm *comm, const struct coll_request *r
 {
     assert(*done <= bytes);
     if (!coll_host_addressable(comm, rank, place))
-        return coll_host_read(comm, request, rank, place->at, bytes, to, done);
+        return coll_host_read(comm, request, rank, place, bytes, to, done);
     if (bytes > *done)
         copy(comm, request, to, coll_host_address(comm, rank, place), bytes);
     *done = bytes;

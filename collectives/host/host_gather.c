@@ -90,7 +90,7 @@ zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *req
 static const struct coll_span *sent_by(const struct coll_comm *comm, int rank, uint64_t table)
 {
     const struct host_comm *host = coll_host_of(comm);
-    const int places = host->send_changes && rank != comm->rank ? 1 : comm->world;
+    const int places = host->far[rank] ? 1 : comm->world;
     return coll_host_table(host->blocks[rank], places, table % HOST_TABLES) +
            coll_host_index(comm, rank, comm->rank);
 }

@@ -52,8 +52,11 @@ zero_result coll_host_group_prepare(struct coll_comm *comm, host_group_slot_fn a
     zero_result result = coll_host_init(host, comm, root->shared, error);
     if (result != ZERO_OK)
         return result;
-    for (int rank = 0; rank < comm->world; rank++)
+    for (int rank = 0; rank < comm->world; rank++) {
         host->root_blocks[rank] = root->blocks[comm->root_ranks[rank]];
+        host->far[rank] = root->far[comm->root_ranks[rank]];
+        host->far_count += host->far[rank];
+    }
     return take_group_slot(comm, add, group_slot, error);
 }
 

@@ -12,9 +12,9 @@
 static size_t table_bytes(int world)
 {
     const struct host_comm *host;
-    return (size_t)world * (sizeof *host->blocks + sizeof *host->root_blocks + sizeof *host->met +
-                            sizeof *host->sources + sizeof *host->targets + sizeof *host->fetched +
-                            sizeof *host->consumed) +
+    return (size_t)world * (sizeof *host->blocks + sizeof *host->root_blocks + sizeof *host->far +
+                            sizeof *host->met + sizeof *host->sources + sizeof *host->targets +
+                            sizeof *host->fetched + sizeof *host->consumed) +
            sizeof *host->scratch;
 }
 
@@ -36,6 +36,7 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
     host->blocks = base_calloc(world, sizeof *host->blocks);
     host->root_blocks =
         comm->root_ranks ? base_calloc(world, sizeof *host->root_blocks) : host->blocks;
+    host->far = base_calloc(world, sizeof *host->far);
     host->met = base_calloc(world, sizeof *host->met);
     host->sources = base_calloc(world, sizeof *host->sources);
     host->targets = base_calloc(world, sizeof *host->targets);
@@ -43,8 +44,8 @@ zero_result coll_host_init(struct host_comm *host, struct coll_comm *comm, bool 
     host->consumed = base_calloc(world, sizeof *host->consumed);
     host->scratch = base_aligned_alloc(HOST_LINE, sizeof *host->scratch);
     comm->comm_world->counters.memory_bytes += table_bytes(comm->world);
-    if (!host->blocks || !host->root_blocks || !host->met || !host->sources || !host->targets ||
-        !host->fetched || !host->consumed || !host->scratch)
+    if (!host->blocks || !host->root_blocks || !host->far || !host->met || !host->sources ||
+        !host->targets || !host->fetched || !host->consumed || !host->scratch)
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for tables of %d ranks",
                          comm->name, comm->world);
     memset(host->scratch, 0, sizeof *host->scratch);
@@ -58,6 +59,7 @@ void coll_host_free(struct host_comm *host, struct coll_comm *comm)
     if (host->root_blocks != host->blocks)
         base_free(host->root_blocks);
     base_free(host->blocks);
+    base_free(host->far);
     base_free(host->met);
     base_free(host->sources);
     base_free(host->targets);

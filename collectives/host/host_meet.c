@@ -30,9 +30,8 @@ bool coll_host_consumed(const struct coll_comm *comm, int rank, uint64_t sequenc
 uint64_t coll_host_sent(const struct coll_comm *comm, int rank)
 {
     const struct host_comm *host = coll_host_of(comm);
-    return host->send_changes && rank != comm->rank
-               ? atomic_load_explicit(&host->blocks[rank]->sent, memory_order_acquire)
-               : HOST_GONE;
+    return host->far[rank] ? atomic_load_explicit(&host->blocks[rank]->sent, memory_order_acquire)
+                           : HOST_GONE;
 }
 
 bool coll_host_has_room(const struct coll_comm *comm, const struct coll_request *request, int rank)

@@ -1,7 +1,7 @@
-// Sources outside arenas, when ranks are processes. A rank reads them by process_vm_readv(2), or,
-// where the kernel doesn't allow that, asks the owner to copy a piece into memory that both see,
-// which the owner does in any call that makes progress. Where ranks share no memory the read
-// request and the piece travel (tcp/), and the reader's memory has nothing else of a peer's.
+// Sources that a rank can't address, when ranks are processes. Those outside arenas of a rank of
+// the same host it reads by process_vm_readv(2), or, where the kernel doesn't allow that, it asks
+// the owner to copy a piece into memory that both see, which the owner does in any call that makes
+// progress. Of a far rank it can address nothing: the read request and the piece travel (tcp/).
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
@@ -30,8 +30,7 @@ enum mailbox_state { IDLE, ASKED, BUSY, SERVED };
 struct pending_read {
     const struct coll_comm *comm;
     const struct coll_request *request;
-    uint64_t address;
-    size_t bytes;
+    struct host_place place;
 };
 
 struct host_remote_read {
@@ -41,8 +40,9 @@ struct host_remote_read {
 
     // Members of the root only:
     pid_t *processes;        /**< of every rank */
-    unsigned char **bounces; /**< of every rank, as seen here, or this one's only: a mailbox to
-                                  every rank, and behind them a slice of each. NULL: not needed */
+    bool allowed;            /**< what is not far can be read by process_vm_readv() */
+    unsigned char **bounces; /**< of every rank that is not far, as seen here: a mailbox to every
+                                  rank, and behind them a slice of each. NULL: not needed */
     struct pending_read *pending_reads; /**< of every rank */
     bool piece_taken;                   /**< a piece, since coll_host_piece_taken() was asked */
 };
@@ -97,10 +97,6 @@ void coll_host_remote_read_free(struct host_comm *host, struct coll_comm *comm)
         return;
     if (remote_read->scratch)
         comm->comm_world->counters.memory_bytes -= coll_host_remote_read_bytes(comm->world);
-    if (host->send_changes && remote_read->bounces) { // else an arena has them
-        base_free(remote_read->bounces[comm->rank]);
-        base_free(remote_read->bounces);
-    }
     base_free(remote_read->scratch);
     base_free(remote_read->end);
     base_free(remote_read->processes);
@@ -170,37 +166,21 @@ size_t coll_host_bounce_bytes(int world)
     return heads_bytes(world) + coll_host_remote_read_bytes(world);
 }
 
-/** Memory for what comes from ranks that share none. */
-static zero_result make_bounces(struct coll_comm *root, struct base_error *error)
-{
-    assert(!of(root)->bounces);
-    const size_t bytes = coll_host_bounce_bytes(root->world);
-    unsigned char **bounces = base_calloc((size_t)root->world, sizeof *bounces);
-    void *own = base_aligned_alloc(4096, bytes);
-    if (!bounces || !own) {
-        base_free(bounces);
-        base_free(own);
-        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
-                         root->name, bytes);
-    }
-    memset(own, 0, bytes);
-    bounces[root->rank] = own;
-    of(root)->bounces = bounces;
-    return ZERO_OK;
-}
-
 zero_result coll_host_remote_read_join(struct coll_comm *root, bool allowed,
-                                       struct base_error *error)
+                                       unsigned char **bounces, struct base_error *error)
 {
-    const bool sent = coll_host_of(root)->send_changes != NULL;
-    root->comm_world->unregistered_path = sent ? "sent" : allowed ? "process_vm_readv" : "copied";
-    if (allowed && !sent)
+    root->comm_world->unregistered_path = bounces   ? "sent"
+                                          : allowed ? "process_vm_readv"
+                                                    : "copied";
+    of(root)->allowed = allowed;
+    if (allowed && !bounces)
         return ZERO_OK;
     struct coll_arena *arena;
     const size_t bytes = coll_host_bounce_bytes(root->world);
     root->comm_world->counters.memory_bytes += bytes;
-    if (sent)
-        return make_bounces(root, error);
+    of(root)->bounces = bounces;
+    if (bounces)
+        return ZERO_OK;
     const zero_result result = coll_arena_create(root, bytes, &arena, error);
     if (result == ZERO_OK)
         of(root)->bounces = arena->peers;
@@ -220,11 +200,13 @@ static struct mailbox *mailbox_of(const struct coll_comm *root, int reader, int 
 
 bool coll_host_serve(struct coll_comm *root)
 {
-    if (!of(root) || !of(root)->bounces || coll_host_of(root)->send_changes)
+    if (!of(root) || of(root)->allowed || !of(root)->bounces)
         return false;
     bool served = false;
     for (int reader = 0; reader < root->world; reader++) {
         unsigned char *piece;
+        if (coll_host_of(root)->far[reader] || reader == root->rank)
+            continue;
         struct mailbox *mailbox = mailbox_of(root, reader, root->rank, &piece);
         uint32_t asked = ASKED;
         // A reader that has left doesn't want it any more, and what it asked for may be gone.
@@ -232,7 +214,7 @@ bool coll_host_serve(struct coll_comm *root)
             coll_host_left(root, reader) ||
             !atomic_compare_exchange_strong(&mailbox->state, &asked, BUSY))
             continue;
-        memcpy(piece, (const void *)(uintptr_t)mailbox->what.address, mailbox->what.bytes);
+        memcpy(piece, coll_host_own_address(root, &mailbox->what.place), mailbox->what.place.bytes);
         atomic_store(&mailbox->state, SERVED);
         coll_host_wake_rank(root, reader);
         served = true;
@@ -261,7 +243,8 @@ unsigned char *coll_host_read_target(const struct coll_comm *root, int owner, ui
         return NULL;
     unsigned char *piece;
     const struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
-    return atomic_load(&mailbox->state) == BUSY && mailbox->what.bytes == bytes ? piece : NULL;
+    return atomic_load(&mailbox->state) == BUSY && mailbox->what.place.bytes == bytes ? piece
+                                                                                      : NULL;
 }
 
 void coll_host_finish_read(const struct coll_comm *root, int owner, bool here)
@@ -272,13 +255,29 @@ void coll_host_finish_read(const struct coll_comm *root, int owner, bool here)
 
 static struct host_read_request piece_of(const struct coll_comm *comm,
                                          const struct coll_request *request, int rank,
-                                         uint64_t address, size_t bytes)
+                                         const struct host_place *place)
 {
     return (struct host_read_request){.block = coll_host_of(comm)->blocks[rank],
                                       .sequence = request->sequence,
-                                      .address = address,
-                                      .bytes = bytes,
+                                      .place = *place,
                                       .message = coll_is_message(request)};
+}
+
+/** The bytes first_byte .. first_byte+bytes-1 of a place. */
+static struct host_place part_of(const struct host_place *place, size_t first_byte, size_t bytes)
+{
+    return (struct host_place){place->at + first_byte, bytes, place->arena};
+}
+
+static bool same_place(const struct host_place *a, const struct host_place *b)
+{
+    return a->at == b->at && a->bytes == b->bytes && a->arena == b->arena;
+}
+
+/** Whether this rank reads another one's memory by itself. */
+static bool reads_itself(const struct coll_comm *comm, int rank)
+{
+    return of(comm->comm_world->root)->allowed && !coll_host_of(comm)->far[rank];
 }
 
 /** Asks an owner for a piece. Nothing else is asked of it. */
@@ -288,10 +287,9 @@ static void request_piece(struct coll_comm *comm, const struct coll_request *req
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
     struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
-    assert(what->bytes <= of(root)->slice);
+    assert(what->place.bytes <= of(root)->slice);
     assert(atomic_load(&mailbox->state) == IDLE || atomic_load(&mailbox->state) == SERVED);
-    of(root)->pending_reads[owner] =
-        (struct pending_read){comm, request, what->address, what->bytes};
+    of(root)->pending_reads[owner] = (struct pending_read){comm, request, what->place};
     mailbox->what = *what;
     atomic_store(&mailbox->state, ASKED);
     coll_host_wake_rank(root, owner);
@@ -299,19 +297,19 @@ static void request_piece(struct coll_comm *comm, const struct coll_request *req
 
 /** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
 static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
-                       uint64_t address, size_t bytes, unsigned char *to)
+                       const struct host_place *place, unsigned char *to)
 {
     struct coll_comm *root = comm->comm_world->root;
     const int owner = coll_root_rank(comm, rank);
-    const struct host_read_request what = piece_of(comm, request, rank, address, bytes);
+    const struct host_read_request what = piece_of(comm, request, rank, place);
     unsigned char *piece;
     struct pending_read *pending = &of(root)->pending_reads[owner];
     const uint32_t state = atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = pending->comm == comm && pending->request == request;
-    if (state == SERVED && mine && pending->address == address && pending->bytes == bytes) {
-        memcpy(to, piece, bytes);
+    if (state == SERVED && mine && same_place(&pending->place, place)) {
+        memcpy(to, piece, place->bytes);
         pending->request = NULL;
         of(root)->piece_taken = true;
         return ZERO_OK;
@@ -370,14 +368,16 @@ void coll_host_cancel_reads(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ pieces */
 
-/** Brings up to a slice of a rank's unregistered memory to `to`, or more where that needs no owner.
- */
+/** Brings up to a slice of a rank's memory to `to`, or more where that needs no owner. */
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
-                         uint64_t address, size_t bytes, unsigned char *to)
+                         const struct host_place *place, unsigned char *to)
 {
     const struct host_remote_read *root = of(comm->comm_world->root);
-    if (root->bounces)
-        return ask(comm, request, rank, address, bytes, to);
+    if (!reads_itself(comm, rank))
+        return ask(comm, request, rank, place, to);
+    assert(place->arena == HOST_UNREGISTERED); // else it is addressed
+    const uint64_t address = place->at;
+    const size_t bytes = place->bytes;
     size_t done;
     int failed =
         read_process(root->processes[coll_root_rank(comm, rank)], address, bytes, to, &done);
@@ -422,7 +422,8 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
     assert(bytes <= remote_read->slice);
     if (bytes == 0 || remote_read->end[rank] == first_byte + bytes)
         return ZERO_OK;
-    const zero_result result = bring(comm, request, rank, place->at + first_byte, bytes, piece);
+    const struct host_place part = part_of(place, first_byte, bytes);
+    const zero_result result = bring(comm, request, rank, &part, piece);
     if (result == ZERO_OK)
         remote_read->end[rank] = first_byte + bytes;
     return result;
@@ -438,10 +439,11 @@ void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *req
         const struct host_place *place =
             &coll_host_descriptor(comm, rank, request->sequence)->source;
         const int owner = coll_root_rank(comm, rank);
-        if (coll_host_addressable(comm, rank, place) || !is_idle(root, owner))
+        if (coll_host_addressable(comm, rank, place) || reads_itself(comm, rank) ||
+            !is_idle(root, owner))
             continue;
-        const struct host_read_request what =
-            piece_of(comm, request, rank, place->at + first_byte, bytes);
+        const struct host_place part = part_of(place, first_byte, bytes);
+        const struct host_read_request what = piece_of(comm, request, rank, &part);
         request_piece(comm, request, owner, &what);
     }
 }
@@ -453,14 +455,15 @@ void coll_host_forget_views(struct coll_comm *comm)
 }
 
 zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *request, int rank,
-                           uint64_t address, size_t bytes, unsigned char *to, size_t *done)
+                           const struct host_place *place, size_t bytes, unsigned char *to,
+                           size_t *done)
 {
-    const struct host_remote_read *root = of(comm->comm_world->root);
-    const size_t most = root->bounces ? root->slice : SIZE_MAX;
+    const size_t most = reads_itself(comm, rank) ? SIZE_MAX : of(comm->comm_world->root)->slice;
     zero_result result = ZERO_OK;
     while (*done < bytes && result == ZERO_OK) {
         const size_t size = bytes - *done < most ? bytes - *done : most;
-        result = bring(comm, request, rank, address + *done, size, to + *done);
+        const struct host_place part = part_of(place, *done, size);
+        result = bring(comm, request, rank, &part, to + *done);
         if (result == ZERO_OK)
             *done += size;
     }

@@ -50,12 +50,6 @@ bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_se
     }
 }
 
-/** A place in another host's memory: nothing of this one is to be found by it. */
-static struct host_place elsewhere(const struct host_place *place)
-{
-    return (struct host_place){place->at, place->bytes, HOST_UNREGISTERED};
-}
-
 /* ------------------------------------------------------------------ a peer's blocks */
 
 static bool tail_fits(const struct net_operation *operation, size_t tail)
@@ -95,8 +89,9 @@ static bool rx_operation(struct coll_net *net, struct net_peer *peer,
         return false;
     struct host_descriptor *posted = &peer_block->copy->ring[sequence % HOST_RING];
     posted->history = operation->history;
-    posted->source = elsewhere(&operation->source);
-    posted->target = elsewhere(&operation->target);
+    // Places in a far rank's memory: nothing of this one's is looked for there.
+    posted->source = operation->source;
+    posted->target = operation->target;
     posted->signature = operation->signature;
     coll_signature_end(&posted->signature);
     memcpy(posted->bytes, operation->bytes, sizeof posted->bytes);
@@ -163,7 +158,6 @@ static bool rx_p2p_slot(struct coll_net *net, struct net_peer *peer,
         return false;
     struct host_p2p_slot *place = &p2p_queue->slots[p2p_slot->number % HOST_P2P_SLOTS];
     *place = p2p_slot->p2p_slot;
-    place->source = elsewhere(&p2p_slot->p2p_slot.source);
     coll_signature_end(&place->signature);
     atomic_store(&p2p_queue->posted, p2p_slot->number + 1);
     return true;
@@ -211,8 +205,10 @@ static bool rx_poison(struct coll_net *net, const struct net_peer *peer,
 
 static bool lies_in(const struct host_place *place, const struct net_ask *ask)
 {
-    return ask->address >= place->at && ask->address - place->at <= place->bytes &&
-           ask->bytes <= place->bytes - (ask->address - place->at);
+    const struct host_place *part = &ask->place;
+    return part->arena == place->arena && part->at >= place->at &&
+           part->at - place->at <= place->bytes &&
+           part->bytes <= place->bytes - (part->at - place->at);
 }
 
 /** Whether a peer may have these bytes: this rank has posted them, and waits for it. */
@@ -237,15 +233,15 @@ static bool rx_ask(struct coll_net *net, struct net_peer *peer, const struct net
                    const struct net_ask *ask)
 {
     const struct net_sent *sent = &peer->sent[header->group_slot];
-    if (!sent->meets || peer->piece > 0 || ask->bytes == 0 || ask->bytes > net->slice)
+    if (!sent->meets || peer->piece > 0 || ask->place.bytes == 0 || ask->place.bytes > net->slice)
         return false;
     if (!may_have(&net->group_slots[header->group_slot], sent, ask))
         return false;
     // After a failure the program may have taken its memory back: coll_net_revoke().
     if (coll_failed(net->root) != ZERO_OK)
         return true;
-    memcpy(peer->bytes, (const void *)(uintptr_t)ask->address, ask->bytes);
-    peer->piece = ask->bytes;
+    memcpy(peer->bytes, coll_host_own_address(net->root, &ask->place), ask->place.bytes);
+    peer->piece = ask->place.bytes;
     return true;
 }
 

@@ -202,8 +202,8 @@ static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
         coll_host_finish_read(net->root, peer->rank, false); // of a group that was closed meanwhile
         return true;
     }
-    const struct net_ask ask = {wanted.sequence, wanted.address, wanted.bytes, wanted.message};
-    assert(ask.bytes <= net->slice);
+    const struct net_ask ask = {wanted.sequence, wanted.place, wanted.message};
+    assert(ask.place.bytes <= net->slice);
     return put(peer, NET_ASK, group_slot, &ask, 0);
 }
 

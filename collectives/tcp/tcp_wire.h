@@ -68,9 +68,8 @@ struct net_poison {
 
 struct net_ask {
     uint64_t sequence;
-    uint64_t address;
-    uint64_t bytes;
-    uint64_t message; /**< 1: of a message, else of an operation */
+    struct host_place place; /**< as its owner has posted it, and of it so many bytes */
+    uint64_t message;        /**< 1: of a message, else of an operation */
 };
 
 struct net_shown {

@@ -221,7 +221,7 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     if (result == ZERO_OK && shm->live)
         coll_live_watch(shm->live);
     if (result == ZERO_OK)
-        result = coll_host_remote_read_join(comm, allowed, error);
+        result = coll_host_remote_read_join(comm, allowed, NULL, error);
     return result;
 }
 

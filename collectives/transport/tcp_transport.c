@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 struct tcp {
-    struct host_comm host; /**< first: direct.c sees a struct host_comm */
+    struct host_comm host; /**< first: host/ sees a struct host_comm */
     struct coll_net *net;
+    unsigned char **bounces;        /**< of this rank: what comes from far ones */
     pid_t process;                  /**< that has opened it */
     bool started;                   /**< its thread is there */
     struct coll_retained *retained; /**< memory until the root is closed */
@@ -112,6 +113,18 @@ static void join(struct coll_comm *comm)
     comm_world->yields = 4;
 }
 
+/** Memory for what comes from far ranks. */
+static zero_result join_reads(struct coll_comm *comm, struct base_error *error)
+{
+    struct tcp *tcp = comm->link;
+    void *own = NULL;
+    zero_result result = keep_memory(comm, coll_host_bounce_bytes(comm->world), &own, error);
+    if (result != ZERO_OK)
+        return result;
+    tcp->bounces[comm->rank] = own;
+    return coll_host_remote_read_join(comm, false, tcp->bounces, error);
+}
+
 /** Connects this rank with the others by a mesh, whose sockets it takes. They have met, and hear
  * why if it cannot. */
 static zero_result connect_ranks(struct coll_comm *comm, const struct coll_config *config,
@@ -123,7 +136,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
     if (result == ZERO_OK) {
         join(comm);
-        result = coll_host_remote_read_join(comm, false, &failure);
+        result = join_reads(comm, &failure);
     }
     if (result == ZERO_OK)
         result = coll_net_start(tcp->net, mesh, &failure);
@@ -167,6 +180,12 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
     tcp->host.send_changes = send_changes;
     void *block = NULL;
     zero_result result = coll_host_init(&tcp->host, comm, true, error);
+    tcp->bounces = base_calloc((size_t)comm->world, sizeof *tcp->bounces);
+    if (result == ZERO_OK && !tcp->bounces)
+        result = zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
+    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++)
+        tcp->host.far[rank] = rank != comm->rank;
+    tcp->host.far_count = comm->world - 1;
     if (result == ZERO_OK)
         result = keep_memory(comm, coll_host_block_bytes(comm->world), &block, error);
     if (result != ZERO_OK)
@@ -206,6 +225,7 @@ static void tcp_close(struct coll_comm *root)
     coll_net_free(tcp->net);
     coll_host_free(&tcp->host, root);
     coll_retained_free(&tcp->retained);
+    base_free(tcp->bounces);
     base_free(tcp);
 }
 
