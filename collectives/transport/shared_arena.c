@@ -5,10 +5,10 @@
 #include <assert.h>
 #include <unistd.h>
 
-zero_result coll_shared_create(struct coll_comm *comm, struct coll_arena *arena,
+zero_result coll_shared_create(struct coll_comm *comm, struct coll_arena *arena, bool first,
                                struct base_error *error)
 {
-    const size_t bytes = comm->rank == 0 ? coll_mapped_bytes(arena->bytes) : 1;
+    const size_t bytes = first ? coll_mapped_bytes(arena->bytes) : 1;
     return coll_memory_create(comm->name, bytes, &arena->memory, error);
 }
 
@@ -42,16 +42,38 @@ zero_result coll_shared_allocate(struct coll_comm *comm, struct coll_arena *aren
     return result;
 }
 
-zero_result coll_shared_populate(struct coll_comm *comm, struct coll_arena *arena,
-                                 struct base_error *error)
+zero_result coll_shared_fill(struct coll_comm *comm, struct coll_arena *arena, int number,
+                             int parts, struct base_error *error)
+{
+    assert(arena->shared && arena->memory >= 0 && number >= 0 && number < parts);
+    const size_t granule = coll_memory_granule(arena->bytes);
+    const size_t granules = (arena->bytes + granule - 1) / granule;
+    const size_t each = granules / (size_t)parts + (granules % (size_t)parts != 0);
+    const size_t first = (size_t)number * each * granule, most = each * granule;
+    if (first >= arena->bytes)
+        return ZERO_OK;
+    const size_t left = arena->bytes - first;
+    return coll_memory_allocate(comm->name, arena->memory, arena->base, first,
+                                left < most ? left : most, &comm->comm_world->counters.huge_bytes,
+                                error);
+}
+
+zero_result coll_shared_check(const struct coll_arena *arena, struct base_error *error)
 {
     assert(arena->shared && arena->memory >= 0);
-    const size_t bytes = coll_mapped_bytes(arena->bytes);
     const size_t allocated = coll_memory_allocated(arena->memory);
     if (allocated < arena->bytes)
         return zero_fail(error, ZERO_E_INVALID,
                          "arena: the ranks take care of %zu of its %zu bytes", allocated,
                          arena->bytes);
+    return ZERO_OK;
+}
+
+zero_result coll_shared_map(struct coll_comm *comm, struct coll_arena *arena,
+                            struct base_error *error)
+{
+    assert(arena->shared && arena->memory >= 0);
+    const size_t bytes = coll_mapped_bytes(arena->bytes);
     void *view = NULL;
     zero_result result = coll_memory_populate(comm->name, arena->base, bytes, true, error);
     if (result == ZERO_OK)

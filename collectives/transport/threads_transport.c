@@ -280,7 +280,7 @@ static void team_close(struct coll_comm *comm)
 static zero_result team_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
                                     struct base_error *error)
 {
-    return arena->shared ? coll_shared_create(comm, arena, error)
+    return arena->shared ? coll_shared_create(comm, arena, comm->rank == 0, error)
                          : keep_memory(comm, arena->bytes, &arena->base, error);
 }
 
@@ -309,6 +309,13 @@ static zero_result team_arena_share(struct coll_comm *comm, struct coll_arena *a
         return share_one(comm, arena, error);
     const zero_result result = coll_exchange(comm, &arena->base, sizeof arena->base, arena->peers);
     return result == ZERO_OK ? ZERO_OK : coll_state(comm, error);
+}
+
+static zero_result team_arena_populate(struct coll_comm *comm, struct coll_arena *arena,
+                                       struct base_error *error)
+{
+    const zero_result result = coll_shared_check(arena, error);
+    return result == ZERO_OK ? coll_shared_map(comm, arena, error) : result;
 }
 
 static void team_arena_free(struct coll_comm *comm, struct coll_arena *arena)
@@ -382,7 +389,7 @@ const struct coll_transport coll_transport_threads = {
     .group_close = team_group_close,
     .arena_alloc = team_arena_alloc,
     .arena_share = team_arena_share,
-    .arena_populate = coll_shared_populate,
+    .arena_populate = team_arena_populate,
     .arena_free = team_arena_free,
     .start = coll_host_start,
     .progress = coll_host_progress,
