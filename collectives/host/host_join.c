@@ -104,6 +104,8 @@ void coll_host_join(struct coll_comm *comm)
 
 void coll_host_leave(struct coll_comm *comm)
 {
-    atomic_store(&coll_host_own(comm)->consumed, HOST_GONE);
+    // A failure that travels to ranks of this host may come after they see that its rank has left.
+    if (!coll_host_of(comm)->send_changes || coll_failed(comm) == ZERO_OK)
+        atomic_store(&coll_host_own(comm)->consumed, HOST_GONE);
     coll_host_wake(comm);
 }

@@ -23,7 +23,7 @@ enum phase { STARTING, READY, WATCHING, STOPPING };
 
 struct coll_live {
     struct coll_comm *root;
-    struct live_cell **cells; // of every rank; NULL: it is not watched from this host
+    struct live_cell **cells; // of every rank
     struct live_cell *own;
     uint64_t stall_ns, tick_ns; // 0: no ticks
     uint64_t next_tick_ns;
@@ -73,8 +73,7 @@ static int next_rank(const struct coll_live *live)
     const struct coll_comm *root = live->root;
     for (int i = 1; i < root->world; i++) {
         const int rank = (root->rank + i) % root->world;
-        if (live->cells[rank] && atomic_load(&live->cells[rank]->word) != 0 &&
-            !coll_host_left(root, rank))
+        if (atomic_load(&live->cells[rank]->word) != 0 && !coll_host_left(root, rank))
             return rank;
     }
     return -1;
@@ -155,8 +154,7 @@ static void fetch_thread(const struct coll_live *live)
 static void pass_on(const struct coll_live *live)
 {
     for (int rank = 0; rank < live->root->world; rank++)
-        if (live->cells[rank])
-            base_futex_wake(&live->cells[rank]->word, INT_MAX, true);
+        base_futex_wake(&live->cells[rank]->word, INT_MAX, true);
     fetch_thread(live);
 }
 

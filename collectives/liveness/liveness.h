@@ -1,5 +1,5 @@
 /**
- * collectives/liveness/liveness.h: who of the ranks that are processes of one host is still alive.
+ * collectives/liveness/liveness.h: who of the ranks that are processes is still alive.
  *
  * Each rank has one thread, asleep. It owns a word in the rank's block and waits for the word of
  * the next rank, in a ring, until something happens there:
@@ -39,9 +39,9 @@ struct coll_live;
 
 /**
  * Starts this rank's thread, which takes its word and watches no rank yet. `root` has joined its
- * ranks; cells has one of every rank of this host, NULL of any other. stall_ns 0: silence is no
- * matter. *Local.* *live is NULL after an error: ZERO_E_NOMEM (no memory, no thread), _UNSUPPORTED
- * (the kernel has no robust futexes).
+ * ranks; cells has one of every rank. stall_ns 0: silence is no matter. *Local.* *live is NULL
+ * after an error: ZERO_E_NOMEM (no memory, no thread), _UNSUPPORTED (the kernel has no robust
+ * futexes).
  */
 zero_result coll_live_start(struct coll_live **live, struct coll_comm *root,
                             struct live_cell *const *cells, uint64_t stall_ns,

@@ -74,6 +74,8 @@ zero_result boot_meeting_run(struct meeting *meeting, struct base_error *error)
     meeting->listener = -1;
     meeting->wait = boot_wait_begin(place->remind_ns, place->deadline_ns);
     meeting->wait.asked = place->asked;
+    meeting->wait.in_vain = place->in_vain;
+    meeting->wait.user = place->user;
     meeting->polls =
         base_calloc(1 + BOOT_CALLERS_MAX + (size_t)place->world, sizeof *meeting->polls);
     meeting->callers = base_calloc(1, sizeof *meeting->callers);

@@ -141,12 +141,14 @@ void boot_clean(char *text, size_t size);
 
 /** A wait that is spoken of while it lasts. */
 struct boot_wait {
-    uint64_t begun_ns;         /**< of base_clock_ns() */
-    struct base_reminder said; /**< reminders of this rank's */
-    uint64_t told_ns;          /**< rank 0: when it has last told the others */
-    bool (*asked)(void);       /**< boot_meeting.asked; NULL: a request does not end this wait */
-    uint64_t grace_ns;         /**< how much longer than rank 0 this rank waits then */
-    uint64_t asked_ns;         /**< when it was first seen that this rank is asked; 0: it is not */
+    uint64_t begun_ns;           /**< of base_clock_ns() */
+    struct base_reminder said;   /**< reminders of this rank's */
+    uint64_t told_ns;            /**< rank 0: when it has last told the others */
+    bool (*asked)(void);         /**< boot_meeting.asked; NULL: a request does not end this wait */
+    bool (*in_vain)(void *user); /**< boot_meeting.in_vain, */
+    void *user;                  /**< and of it */
+    uint64_t grace_ns;           /**< how much longer than rank 0 this rank waits then */
+    uint64_t asked_ns; /**< when it was first seen that this rank is asked; 0: it is not */
 };
 
 /** Begins a wait that may last until the deadline. The first reminder is due after `remind_ns` (0:
@@ -161,7 +163,7 @@ bool boot_wait_says(struct boot_wait *wait, double *seconds);
 bool boot_wait_tells(struct boot_wait *wait);
 
 /** Milliseconds for poll(2): until the deadline or the next reminder, at least 1, at most `most`;
- * 0: the deadline has passed, or a request to stop ends the wait. */
+ * 0: the deadline has passed, or a request to stop ends the wait, or it is in vain. */
 int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most);
 
 /** Whether a request to stop ends the wait. It gives ranks that are on their way some time. */

@@ -6,7 +6,10 @@
 
 /* ------------------------------------------------------------------ when */
 
-enum { TELLINGS = 3 }; // of rank 0's in the time before a first reminder
+enum {
+    TELLINGS = 3, // of rank 0's in the time before a first reminder
+    LOOK_MS = 20, // how late a rank sees that it waits in vain
+};
 
 // How long a rank that is asked to stop waits for the others: they may be about to come, and then
 // all of them learn of the request in good order.
@@ -56,8 +59,10 @@ bool boot_wait_stops(struct boot_wait *wait)
 
 int boot_wait_left(struct boot_wait *wait, uint64_t deadline_ns, int most)
 {
-    if (boot_wait_stops(wait))
+    if (boot_wait_stops(wait) || (wait->in_vain && wait->in_vain(wait->user)))
         return 0;
+    if (wait->in_vain && most > LOOK_MS)
+        most = LOOK_MS;
     const uint64_t step = wait->said.first_ns / TELLINGS / UINT64_C(1000000);
     const int left = boot_time_left(deadline_ns, step < (uint64_t)most ? (int)step + 1 : most);
     const int reminder =

@@ -178,16 +178,28 @@ static void find_host_id(const struct boot_meeting *place,
     base_hash128_bytes(base_hash128(place->host_id, strlen(place->host_id), 0), host_id);
 }
 
-// Counts the ranks on the host of this one.
-static void count_neighbours(const struct meeting *meeting, struct boot_mesh *mesh)
+static bool same_host(const struct mesh_entry *a, const struct mesh_entry *b)
 {
-    const struct boot_hello *own = &meeting->hello;
+    return memcmp(a->host_id, b->host_id, sizeof a->host_id) == 0;
+}
+
+// Finds each rank's leader, and counts the ranks on the host of this one.
+static void find_hosts(const struct meeting *meeting, struct boot_mesh *mesh)
+{
+    const struct mesh_entry *entries = meeting->table->entries;
+    const int own = meeting->place->rank;
     for (int rank = 0; rank < mesh->world; rank++) {
-        const bool here = rank == own->rank || memcmp(meeting->table->entries[rank].host_id,
-                                                      own->host_id, sizeof own->host_id) == 0;
-        mesh->local_world += here;
-        mesh->local_rank += here && rank < own->rank;
+        int leader = 0;
+        while (leader < rank && !same_host(&entries[leader], &entries[rank]))
+            leader++;
+        mesh->leaders[rank] = leader;
     }
+    for (int rank = 0; rank < mesh->world; rank++) {
+        const bool here = mesh->leaders[rank] == mesh->leaders[own];
+        mesh->local_world += here;
+        mesh->local_rank += here && rank < own;
+    }
+    mesh->token = meeting->table->token;
 }
 
 static bool allocate(struct boot_mesh *mesh, struct meeting *meeting)
@@ -197,10 +209,11 @@ static bool allocate(struct boot_mesh *mesh, struct meeting *meeting)
     mesh->sockets = meeting->sockets = base_calloc(world, sizeof *mesh->sockets);
     mesh->hosts = meeting->hosts = base_calloc(world, sizeof *mesh->hosts);
     mesh->pids = meeting->pids = base_calloc(world, sizeof *mesh->pids);
+    mesh->leaders = base_calloc(world, sizeof *mesh->leaders);
     meeting->table = base_calloc(1, mesh_table_bytes(mesh->world));
     for (size_t rank = 0; mesh->sockets && rank < world; rank++)
         mesh->sockets[rank] = -1;
-    return mesh->sockets && mesh->hosts && mesh->pids && meeting->table;
+    return mesh->sockets && mesh->hosts && mesh->pids && mesh->leaders && meeting->table;
 }
 
 static zero_result meet(struct meeting *meeting, struct boot_mesh *mesh, struct base_error *error)
@@ -211,7 +224,7 @@ static zero_result meet(struct meeting *meeting, struct boot_mesh *mesh, struct 
     find_host_id(meeting->place, meeting->hello.host_id);
     const zero_result result = boot_meeting_run(meeting, error);
     if (!result)
-        count_neighbours(meeting, mesh);
+        find_hosts(meeting, mesh);
     return result;
 }
 
@@ -241,5 +254,6 @@ void boot_mesh_close(struct boot_mesh *mesh)
     base_free(mesh->sockets);
     base_free(mesh->hosts);
     base_free(mesh->pids);
+    base_free(mesh->leaders);
     *mesh = (struct boot_mesh){.world = 0};
 }

@@ -73,6 +73,9 @@ struct boot_mesh {
     pid_t *pids;                    /**< of every rank, as it numbers itself there */
     int local_rank, local_world;    /**< this rank among those of its host, and how many these are:
                                          ranks whose boot_host_id() is equal */
+    int *leaders;                   /**< of every rank: the lowest rank of its host. NULL, of a mesh
+                                         that was not opened but made: each has a host of its own */
+    uint64_t token;                 /**< a random number, the same on all ranks of a meeting */
 };
 
 /**

@@ -105,6 +105,9 @@ struct boot_meeting {
                                   find it out; NULL: it does */
     bool all_here;              /**< boot_meet(): all ranks are known to be on this host, so that no
                                      message speaks of others */
+    bool (*in_vain)(void *user); /**< boot_meet(): whether a rank will not come, as this one knows
+                                      from elsewhere: then it waits no longer; NULL: it does not */
+    void *user;                  /**< of in_vain */
 };
 
 /**

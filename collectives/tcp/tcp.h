@@ -1,14 +1,16 @@
 /**
- * collectives/tcp/tcp.h: blocks of host/ for ranks that share no memory.
+ * collectives/tcp/tcp.h: blocks of host/ for ranks that share no memory: those of other hosts,
+ * which are far from each other.
  *
- * Each rank has a connection to every other one, and a copy of each one's block. A block has one
- * writer, its owner. Each rank has one thread for this. Whenever host/ would wake the peers, the
- * thread sends them what has changed in its rank's block. It writes what peers send into the
- * copies, and wakes its rank. There is no queue of what is to be sent: it is the difference between
- * the block and what a peer was told of it. So it needs no memory, however slow a peer is. What
- * comes always has its place, so every rank always reads, and no two ranks wait for each other to
- * do so. Bytes of sources are asked for in pieces, one at a time between two ranks, and sent by
- * their owner's thread, whatever its rank is about.
+ * Each rank has a connection to every other one, and a copy of each far one's block. A block has
+ * one writer, its owner. Each rank has one thread for this. Whenever host/ would wake the far
+ * peers, the thread sends them what has changed in its rank's block. Ranks of one host see each
+ * other's blocks, and tell each other only of failures, and that they live or leave. It writes what
+ * peers send into the copies, and wakes its rank. There is no queue of what is to be sent: it is
+ * the difference between the block and what a peer was told of it. So it needs no memory, however
+ * slow a peer is. What comes always has its place, so every rank always reads, and no two ranks
+ * wait for each other to do so. Bytes of sources are asked for in pieces, one at a time between two
+ * ranks, and sent by their owner's thread, whatever its rank is about.
  *
  *   tcp_wire.h        what is sent.
  *   tcp_connection.c  a connection: bytes in and out.
@@ -16,6 +18,7 @@
  *   tcp_rx.c          what peers have said, every word of it checked.
  *   tcp_group.c       the blocks of groups; what peers still need when this rank wants to leave.
  *   tcp_failure.c     how all come to the same failure.
+ *   tcp_refusal.c     why a rank that has met the others does not join them.
  *   tcp_show.c        small arenas that peers see.
  *   tcp_thread.c      the thread; deaths and silence.
  *
@@ -45,7 +48,7 @@ struct coll_net;
 size_t coll_net_bytes(int world);
 
 /**
- * Makes the copies, which it fills in as the others' blocks. `root` has its tables and its own
+ * Makes the copies, which it fills in as the far ranks' blocks. `root` has its tables and its own
  * block. stall_ns 0: silence is no matter. *Local.* *net is NULL after an error: ZERO_E_NOMEM (no
  * memory, no descriptor).
  */
@@ -62,8 +65,20 @@ zero_result coll_net_start(struct coll_net *net, struct boot_mesh *mesh, struct 
 void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
                      const char *message);
 
+/** Whether a rank that this one has met, and whose socket the mesh still has, has said that it
+ * cannot go on, or has ended: ZERO_OK if it has not. Its reason is not taken from the socket.
+ * *Local.* */
+zero_result coll_net_refusal(const struct boot_mesh *mesh, int rank, struct base_error *error);
+
+/** Passes on what coll_net_refusal() has found, a whole message. *Local.* */
+void coll_net_pass_on(const struct boot_mesh *mesh, const struct base_error *refusal);
+
 /** Sends what has changed. *Local*, any thread, never waits. */
 void coll_net_send_changes(struct coll_net *net);
+
+/** The process of a rank of this host has ended: as its connection will show. *Local*, any thread.
+ */
+void coll_net_died(struct coll_net *net, int rank);
 
 /** A failure was returned: this rank's sources are not read from now on. *Local.* */
 void coll_net_revoke(struct coll_net *net);

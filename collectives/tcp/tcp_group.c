@@ -45,7 +45,7 @@ zero_result coll_net_group_prepare(struct coll_net *net, struct coll_comm *group
         net->peers[rank].sent[1 + group_slot] = (struct net_sent){0};
     for (int rank = 0; rank < group->world; rank++)
         net->peers[group->root_ranks[rank]].sent[1 + group_slot] =
-            (struct net_sent){.expected = rank != group->rank, .index = rank};
+            (struct net_sent){.expected = coll_host_of(group)->far[rank], .index = rank};
     pthread_mutex_unlock(&net->lock);
     return ZERO_OK;
 }
@@ -145,7 +145,7 @@ static void retire(struct coll_net *net)
     coll_host_cancel_reads(net->root);
     pthread_mutex_lock(&net->lock);
     for (int rank = 0; rank < net->root->world; rank++)
-        net->peers[rank].retires = true;
+        net->peers[rank].retires = net->peers[rank].far;
     pthread_mutex_unlock(&net->lock);
     coll_net_send_changes(net);
 }

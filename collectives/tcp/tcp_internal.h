@@ -75,6 +75,7 @@ struct net_outbox {
 
 struct net_peer {
     int rank;
+    bool far;             /**< it has a copy of this rank's blocks, and this rank of its */
     int socket;           /**< -1: this rank itself, or closed */
     bool left;            /**< it has said so */
     bool lost;            /**< its connection is of no use any more */

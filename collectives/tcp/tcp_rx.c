@@ -314,6 +314,9 @@ bool coll_net_rx(struct coll_net *net, struct net_peer *peer, const struct net_h
         (tail > 0 && !has_tail(header->type)) ||
         (is_about_sender(header->type) && peer->blocks[header->group_slot].group_slot < 0))
         return false;
+    if (!peer->far && header->type != NET_COUNTERS && header->type != NET_POISON &&
+        header->type != NET_BEAT)
+        return false;
     peer->in.open = *header;
     peer->in.tail = tail;
     peer->in.tail_at = 0;

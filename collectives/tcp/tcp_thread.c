@@ -268,6 +268,20 @@ void coll_net_send_changes(struct coll_net *net)
     }
 }
 
+void coll_net_died(struct coll_net *net, int rank)
+{
+    struct net_peer *peer = &net->peers[rank];
+    pthread_mutex_lock(&net->lock);
+    if (net_listens(peer)) {
+        peer->lost = true;
+        if (!coll_net_failure(net))
+            report_death(net, peer, 0);
+        serve_all(net);
+        eventfd_write(net->doorbell, 1);
+    }
+    pthread_mutex_unlock(&net->lock);
+}
+
 void coll_net_revoke(struct coll_net *net)
 {
     // The thread reads the sources of ranks that have not failed, and with the lock.
@@ -297,7 +311,7 @@ size_t coll_net_bytes(int world)
                                                       slice_of(world) + coll_net_copy_bytes());
 }
 
-/** One copy of a block a rank, and what belongs to it, but for the socket. */
+/** What belongs to a rank, but for the socket; of a far one that is a copy of its block. */
 static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsigned char *copies,
                       int rank)
 {
@@ -310,7 +324,8 @@ static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsign
     peer->bytes = net->pieces + (size_t)rank * net->slice;
     for (int group_slot = 1; group_slot < NET_GROUP_SLOTS; group_slot++)
         peer->blocks[group_slot].group_slot = -1;
-    if (rank == root->rank)
+    peer->far = coll_host_of(root)->far[rank];
+    if (!peer->far)
         return;
     struct host_block *copy =
         (struct host_block *)(void *)(copies + (size_t)rank * coll_net_copy_bytes());

@@ -6,9 +6,7 @@
 #include "collectives/tcp/tcp_internal.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /** Adds a frame, of whose bytes `tail` come behind the buffer. False: there is no room. */
 static bool put(struct net_peer *peer, enum net_type type, size_t group_slot, const void *fixed,
@@ -207,9 +205,17 @@ static bool tx_read_request(const struct coll_net *net, struct net_peer *peer)
     return put(peer, NET_ASK, group_slot, &ask, 0);
 }
 
+/** Tells a far peer what it would see if it were of this host. */
+static bool tx_changes(struct coll_net *net, struct net_peer *peer)
+{
+    return tx_last_call(net, peer) && tx_marks(peer, NET_MEET, &peer->meets) &&
+           tx_group_slots(net, peer) && coll_net_tx_shows(net, peer) &&
+           tx_marks(peer, NET_GONE, &peer->goes) && tx_retirement(peer);
+}
+
 static bool tx_end(const struct coll_net *net, struct net_peer *peer)
 {
-    if (atomic_load(&net->group_slots[0].block->consumed) != HOST_GONE)
+    if (atomic_load(&net->phase) != NET_LEAVING)
         return true;
     const struct net_counters gone = {HOST_GONE, atomic_load(&net->group_slots[0].block->written)};
     peer->done = put(peer, NET_COUNTERS, 0, &gone, 0);
@@ -220,10 +226,9 @@ void coll_net_tx_fill(struct coll_net *net, struct net_peer *peer)
 {
     if (!net_listens(peer))
         return;
-    if (!tx_last_call(net, peer) || !tx_marks(peer, NET_MEET, &peer->meets) ||
-        !tx_group_slots(net, peer) || !coll_net_tx_shows(net, peer) ||
-        !tx_marks(peer, NET_GONE, &peer->goes) || !tx_retirement(peer) || !tx_poison(net, peer) ||
-        !tx_read_request(net, peer))
+    if (peer->far && !tx_changes(net, peer))
+        return;
+    if (!tx_poison(net, peer) || (peer->far && !tx_read_request(net, peer)))
         return;
     if (peer->piece > 0 && !put_tail(peer, NET_PIECE, 0, NULL, peer->bytes, peer->piece))
         return;
@@ -231,19 +236,4 @@ void coll_net_tx_fill(struct coll_net *net, struct net_peer *peer)
         return;
     peer->beat = false;
     tx_end(net, peer);
-}
-
-void coll_net_refuse(const struct boot_mesh *mesh, int rank, zero_result result,
-                     const char *message)
-{
-    const struct net_header header = {sizeof(struct net_poison), NET_POISON, 0};
-    struct net_poison poison = {.result = result};
-    unsigned char bytes[sizeof header + sizeof poison];
-    snprintf(poison.message, sizeof poison.message, "rank %d on %s: %s", rank, mesh->hosts[rank],
-             message);
-    memcpy(bytes, &header, sizeof header);
-    memcpy(bytes + sizeof header, &poison, sizeof poison);
-    for (int peer = 0; peer < mesh->world; peer++)
-        if (mesh->sockets[peer] >= 0)
-            send(mesh->sockets[peer], bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

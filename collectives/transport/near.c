@@ -198,7 +198,7 @@ zero_result coll_near_meet(struct coll_near *near, const struct boot_meeting *me
     return result == ZERO_OK ? share_blocks(near, error) : result;
 }
 
-static zero_result start_liveness(struct coll_near *near, uint64_t stall_ns,
+zero_result coll_near_begin_watch(struct coll_near *near, uint64_t stall_ns,
                                   struct base_error *error)
 {
     const struct coll_comm *root = near->root;
@@ -222,10 +222,9 @@ struct probe {
     uint64_t word;
 };
 
-/** Whether every near rank can read every other one's memory: *allowed is the same on all. Who
- * could not map a block has gone away, and no rank starts without it. */
-static zero_result probe_peers(struct coll_near *near, uint64_t deadline_ns, bool *allowed,
-                               struct base_error *error)
+// Who could not map a block has gone away, and no rank starts without it.
+zero_result coll_near_probe(struct coll_near *near, uint64_t deadline_ns, bool *allowed,
+                            struct base_error *error)
 {
     struct coll_comm *root = near->root;
     struct probe *all = base_calloc((size_t)near->count, sizeof *all);
@@ -250,15 +249,10 @@ static zero_result probe_peers(struct coll_near *near, uint64_t deadline_ns, boo
     return result;
 }
 
-zero_result coll_near_start(struct coll_near *near, uint64_t stall_ns, uint64_t deadline_ns,
-                            bool *allowed, struct base_error *error)
+void coll_near_watch(struct coll_near *near)
 {
-    zero_result result = start_liveness(near, stall_ns, error);
-    if (result == ZERO_OK)
-        result = probe_peers(near, deadline_ns, allowed, error);
-    if (result == ZERO_OK && near->live)
+    if (near->live)
         coll_live_watch(near->live);
-    return result;
 }
 
 bool coll_near_is_ours(const struct coll_near *near)

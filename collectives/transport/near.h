@@ -19,7 +19,7 @@ struct coll_near {
     int count;
     int self;               /**< this rank's number among them */
     struct boot_link *link; /**< NULL: there was no need to meet, or they have not met */
-    struct coll_live *live; /**< NULL: there is no other near rank */
+    struct coll_live *live; /**< NULL: there is no other near rank, or no watch */
     pid_t process;          /**< that has opened it */
     int blocks;             /**< the descriptor of this rank's blocks; -1: none yet */
     size_t room;            /**< bytes behind the blocks for whatever the transport keeps there */
@@ -38,10 +38,16 @@ zero_result coll_near_init(struct coll_near *near, struct coll_comm *root, size_
 zero_result coll_near_meet(struct coll_near *near, const struct boot_meeting *meeting,
                            struct base_error *error);
 
-/** Watches over the others from now on, and finds out whether all near ranks can read each other's
- * memory: *allowed is the same on all. The root has joined. *Collective* over the near ranks. */
-zero_result coll_near_start(struct coll_near *near, uint64_t stall_ns, uint64_t deadline_ns,
-                            bool *allowed, struct base_error *error);
+/** Starts this rank's part of the watch over the near ranks (liveness/), and, when all of them have
+ * done so, watches. The root has joined. *Local.* ZERO_E_NOMEM. */
+zero_result coll_near_begin_watch(struct coll_near *near, uint64_t stall_ns,
+                                  struct base_error *error);
+void coll_near_watch(struct coll_near *near);
+
+/** Finds out whether all near ranks can read each other's memory: *allowed is the same on all.
+ * *Collective* over the near ranks. */
+zero_result coll_near_probe(struct coll_near *near, uint64_t deadline_ns, bool *allowed,
+                            struct base_error *error);
 
 /** What the transport keeps behind a near rank's blocks, by its number in the root; of this rank
  * with pages. *Local.* ZERO_E_NOMEM. */

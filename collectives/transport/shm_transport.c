@@ -50,9 +50,12 @@ static zero_result shm_open_comm(struct coll_comm *comm, const struct coll_confi
     bool allowed = false;
     if (result == ZERO_OK) {
         coll_host_join(comm);
-        result =
-            coll_near_start(&shm->near, config->stall_ns, meeting.deadline_ns, &allowed, error);
+        result = coll_near_begin_watch(&shm->near, config->stall_ns, error);
     }
+    if (result == ZERO_OK)
+        result = coll_near_probe(&shm->near, meeting.deadline_ns, &allowed, error);
+    if (result == ZERO_OK)
+        coll_near_watch(&shm->near);
     if (result == ZERO_OK)
         result = coll_host_remote_read_join(comm, allowed, NULL, error);
     return result;

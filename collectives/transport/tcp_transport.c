@@ -1,21 +1,26 @@
-// Ranks that share no memory: processes of several hosts. Blocks lie in a rank's own memory, and
-// tcp/ keeps copies of them on the others. What other ranks read of this one is freed when none
-// of them needs it any more: leaving waits for that.
+// Ranks of several hosts. Those of one host share memory (near.h). Of the blocks of far ranks tcp/
+// keeps copies, and brings what this rank reads of them. What far ranks read of this one is freed
+// when none of them needs it any more: leaving waits for that.
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "collectives/host/host.h"
 #include "collectives/rendezvous/mesh.h"
 #include "collectives/tcp/tcp.h"
+#include "collectives/transport/near.h"
 #include "collectives/transport/retained_memory.h"
+#include "collectives/transport/shared_memory.h"
 
 #include <assert.h>
+#include <poll.h>
+#include <stdio.h>
 #include <unistd.h>
 
 struct tcp {
     struct host_comm host; /**< first: host/ sees a struct host_comm */
+    struct coll_near near;
     struct coll_net *net;
-    unsigned char **bounces;        /**< of this rank: what comes from far ones */
+    unsigned char **bounces;        /**< of every near rank: what comes from ranks that it can't
+                                         address */
     pid_t process;                  /**< that has opened it */
     bool started;                   /**< its thread is there */
     struct coll_retained *retained; /**< memory until the root is closed */
@@ -33,7 +38,7 @@ static bool is_ours(const struct coll_comm *comm)
     return of(comm)->process == getpid();
 }
 
-/* ------------------------------------------------------------------ memory */
+/* ------------------------------------------------------------------ arenas */
 
 /** Zeroed and touched; NULL for 0 bytes and after an error. */
 static zero_result keep_memory(const struct coll_comm *comm, size_t bytes, void **memory,
@@ -53,26 +58,34 @@ static zero_result keep_memory(const struct coll_comm *comm, size_t bytes, void 
 static zero_result tcp_arena_alloc(struct coll_comm *comm, struct coll_arena *arena,
                                    struct base_error *error)
 {
-    return keep_memory(comm, arena->bytes, &arena->base, error);
+    return coll_near_arena_alloc(&of(comm)->near, arena, error);
+}
+
+/** Of a far rank's small arena there is a copy: whether any rank's is so small. */
+static zero_result copy_small(const struct coll_comm *comm, const struct coll_arena *arena,
+                              bool *small, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++) {
+        void *copy = NULL;
+        if (arena->peer_bytes[rank] > COLL_SHOWN_BYTES || arena->peer_bytes[rank] == 0)
+            continue;
+        *small = true;
+        if (!coll_host_of(comm)->far[rank])
+            continue;
+        result = keep_memory(comm, arena->peer_bytes[rank], &copy, error);
+        arena->peers[rank] = copy;
+    }
+    return result;
 }
 
 static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *arena,
                                    struct base_error *error)
 {
-    zero_result result = ZERO_OK;
-    arena->peers[comm->rank] = arena->base;
-    // Of small ones there are copies.
     bool small = false;
-    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++) {
-        void *copy = NULL;
-        if (arena->peer_bytes[rank] > COLL_SHOWN_BYTES || arena->peer_bytes[rank] == 0)
-            continue;
-        small = true;
-        if (rank != comm->rank)
-            result = keep_memory(comm, arena->peer_bytes[rank], &copy, error);
-        if (rank != comm->rank)
-            arena->peers[rank] = copy;
-    }
+    zero_result result = coll_near_arena_share(&of(comm)->near, arena, error);
+    if (result == ZERO_OK && !arena->shared && coll_host_of(comm)->far_count > 0)
+        result = copy_small(comm, arena, &small, error);
     return result == ZERO_OK && small ? coll_net_show_prepare(of(comm)->net, arena, error) : result;
 }
 
@@ -83,9 +96,9 @@ static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
 
 static void tcp_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
-    // Its memory is kept until the root is closed.
     if (is_ours(comm))
         coll_net_show_forget(of(comm)->net, arena);
+    coll_near_arena_free(&of(comm)->near, arena);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -101,8 +114,9 @@ static size_t tcp_memory(int world)
     return coll_host_memory(world, true) + coll_host_bounce_bytes(world) + coll_net_bytes(world);
 }
 
-/** Goes to work with the blocks that there are. The failure is this rank's copy of it, and nothing
- * comes while a rank spins: what comes is brought by another thread. */
+/** Goes to work with the blocks that there are. The failure is this rank's copy of it: a near rank
+ * may not have yet what far ones did before. Nothing of a far rank comes while this one spins: it
+ * is brought by another thread. */
 static void join(struct coll_comm *comm)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
@@ -113,16 +127,107 @@ static void join(struct coll_comm *comm)
     comm_world->yields = 4;
 }
 
-/** Memory for what comes from far ranks. */
-static zero_result join_reads(struct coll_comm *comm, struct base_error *error)
+/** Memory for what this rank can't address: of far ranks, and of near ones that the kernel does not
+ * let it read. */
+static zero_result join_reads(struct coll_comm *comm, bool allowed, struct base_error *error)
 {
     struct tcp *tcp = comm->link;
-    void *own = NULL;
-    zero_result result = keep_memory(comm, coll_host_bounce_bytes(comm->world), &own, error);
-    if (result != ZERO_OK)
-        return result;
-    tcp->bounces[comm->rank] = own;
-    return coll_host_remote_read_join(comm, false, tcp->bounces, error);
+    const zero_result result = coll_near_room_allocate(&tcp->near, error);
+    for (int i = 0; i < tcp->near.count && result == ZERO_OK; i++)
+        tcp->bounces[tcp->near.ranks[i]] = coll_near_room(&tcp->near, tcp->near.ranks[i]);
+    return result == ZERO_OK ? coll_host_remote_read_join(comm, allowed, tcp->bounces, error)
+                             : result;
+}
+
+/** Ranks of one host that are about to meet there. */
+struct gathering {
+    const struct boot_mesh *mesh;
+    const struct coll_near *near;
+};
+
+/** Whether a near rank has said that it can't go on, or has ended: ZERO_OK if none has. */
+static zero_result find_refusal(const struct boot_mesh *mesh, const struct coll_near *near,
+                                struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int i = 0; i < near->count && result == ZERO_OK; i++)
+        if (i != near->self)
+            result = coll_net_refusal(mesh, near->ranks[i], error);
+    return result;
+}
+
+static bool in_vain(void *user)
+{
+    const struct gathering *gathering = user;
+    return find_refusal(gathering->mesh, gathering->near, NULL) != ZERO_OK;
+}
+
+/** The ranks of this host meet, by themselves: all ranks of the job have. */
+static zero_result meet_near(struct coll_comm *comm, const struct coll_config *config,
+                             const struct boot_mesh *mesh, struct base_error *error)
+{
+    struct coll_near *near = &of(comm)->near;
+    struct gathering gathering = {mesh, near};
+    struct base_error failure = {.result = ZERO_OK};
+    char job[64];
+    if (near->count == 1)
+        return coll_near_meet(near, NULL, error);
+    snprintf(job, sizeof job, "%016llx, host of rank %d", (unsigned long long)mesh->token,
+             near->ranks[0]);
+    const struct boot_meeting meeting = {
+        .rank = near->self,
+        .world = near->count,
+        .job = job,
+        .name = config->name,
+        .deadline_ns = base_clock_ns() + config->timeout_ns,
+        .log = config->log,
+        .remind_ns = config->remind_ns,
+        .all_here = true,
+        .in_vain = in_vain,
+        .user = &gathering,
+    };
+    const zero_result result = coll_near_meet(near, &meeting, &failure);
+    return result == ZERO_OK ? ZERO_OK
+                             : zero_fail(error, result, "meeting the %d ranks of its host: %s",
+                                         near->count, failure.message);
+}
+
+/** Which ranks are far: those of other hosts. */
+static void find_far(struct coll_comm *comm, const struct boot_mesh *mesh)
+{
+    struct host_comm *host = coll_host_of(comm);
+    for (int rank = 0; rank < comm->world; rank++) {
+        host->far[rank] =
+            mesh->leaders ? mesh->leaders[rank] != mesh->leaders[comm->rank] : rank != comm->rank;
+        host->far_count += host->far[rank];
+    }
+}
+
+static zero_result connect_in_steps(struct coll_comm *comm, const struct coll_config *config,
+                                    struct boot_mesh *mesh, struct base_error *error)
+{
+    struct tcp *tcp = comm->link;
+    assert(!tcp->started && !tcp->net);
+    find_far(comm, mesh);
+    zero_result result =
+        coll_near_init(&tcp->near, comm, coll_host_bounce_bytes(comm->world), error);
+    if (result == ZERO_OK)
+        result = meet_near(comm, config, mesh, error);
+    if (result == ZERO_OK)
+        result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, error);
+    bool allowed = false;
+    if (result == ZERO_OK) {
+        join(comm);
+        result = coll_near_begin_watch(&tcp->near, 0, error);
+    }
+    if (result == ZERO_OK)
+        result = coll_near_probe(&tcp->near, base_clock_ns() + config->timeout_ns, &allowed, error);
+    if (result == ZERO_OK)
+        result = join_reads(comm, allowed, error);
+    if (result == ZERO_OK)
+        result = coll_net_start(tcp->net, mesh, error);
+    tcp->started = result == ZERO_OK;
+    return result;
 }
 
 /** Connects this rank with the others by a mesh, whose sockets it takes. They have met, and hear
@@ -130,19 +235,14 @@ static zero_result join_reads(struct coll_comm *comm, struct base_error *error)
 static zero_result connect_ranks(struct coll_comm *comm, const struct coll_config *config,
                                  struct boot_mesh *mesh, struct base_error *error)
 {
-    struct tcp *tcp = comm->link;
-    assert(!tcp->started && !tcp->net);
-    struct base_error failure = {.result = ZERO_OK};
-    zero_result result = coll_net_create(&tcp->net, comm, mesh, config->stall_ns, &failure);
-    if (result == ZERO_OK) {
-        join(comm);
-        result = join_reads(comm, &failure);
-    }
-    if (result == ZERO_OK)
-        result = coll_net_start(tcp->net, mesh, &failure);
-    tcp->started = result == ZERO_OK;
+    struct base_error failure = {.result = ZERO_OK}, refusal = {.result = ZERO_OK};
+    const zero_result result = connect_in_steps(comm, config, mesh, &failure);
     if (result == ZERO_OK)
         return ZERO_OK;
+    if (find_refusal(mesh, &of(comm)->near, &refusal) != ZERO_OK) {
+        coll_net_pass_on(mesh, &refusal);
+        return zero_fail(error, refusal.result, "%s", refusal.message);
+    }
     coll_net_refuse(mesh, comm->rank, result, failure.message);
     return zero_fail(error, result, "%s", failure.message);
 }
@@ -178,20 +278,12 @@ static zero_result tcp_open(struct coll_comm *comm, const struct coll_config *co
     comm->link = tcp;
     tcp->process = getpid();
     tcp->host.send_changes = send_changes;
-    void *block = NULL;
     zero_result result = coll_host_init(&tcp->host, comm, true, error);
     tcp->bounces = base_calloc((size_t)comm->world, sizeof *tcp->bounces);
     if (result == ZERO_OK && !tcp->bounces)
         result = zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
-    for (int rank = 0; rank < comm->world && result == ZERO_OK; rank++)
-        tcp->host.far[rank] = rank != comm->rank;
-    tcp->host.far_count = comm->world - 1;
-    if (result == ZERO_OK)
-        result = keep_memory(comm, coll_host_block_bytes(comm->world), &block, error);
     if (result != ZERO_OK)
         return result;
-    tcp->host.blocks[comm->rank] = block;
-    coll_host_prepare(block);
     if (!config->mesh && config->master)
         return meet_ranks(comm, config, error);
     if (!config->mesh || config->mesh->world != config->world)
@@ -222,6 +314,7 @@ static void tcp_close(struct coll_comm *root)
     struct tcp *tcp = root->link;
     if (!tcp)
         return;
+    coll_near_close(&tcp->near);
     coll_net_free(tcp->net);
     coll_host_free(&tcp->host, root);
     coll_retained_free(&tcp->retained);
@@ -240,6 +333,15 @@ static const char *tcp_host(const struct coll_comm *root, int rank)
     return coll_net_host(of(root)->net, rank);
 }
 
+/** The kernel marks the dead of this host before their connections end: all are told of them. */
+static int tcp_dead_in_sight(const struct coll_comm *root)
+{
+    const int dead = coll_near_dead_in_sight(&of(root)->near);
+    if (dead >= 0)
+        coll_net_died(of(root)->net, dead);
+    return -1; // what all come to is the failure, not what this rank sees
+}
+
 static void tcp_sleep_begin(struct coll_comm *comm)
 {
     // What this rank has called last, a receive perhaps, is told while it waits.
@@ -252,11 +354,7 @@ static void tcp_sleep_begin(struct coll_comm *comm)
 static zero_result add_group_slot(struct coll_comm *root, size_t index, size_t bytes,
                                   struct host_block **block, struct base_error *error)
 {
-    (void)index;
-    void *memory = NULL;
-    const zero_result result = keep_memory(root, bytes, &memory, error);
-    *block = memory;
-    return result;
+    return coll_near_add_group_slot(&of(root)->near, index, bytes, block, error);
 }
 
 static zero_result tcp_group_prepare(struct coll_comm *comm, size_t *part, struct base_error *error)
@@ -267,10 +365,15 @@ static zero_result tcp_group_prepare(struct coll_comm *comm, size_t *part, struc
 
 static void tcp_group_meet(struct coll_comm *comm, int rank, size_t part)
 {
-    if (rank == comm->rank)
-        coll_host_group_meet(comm, rank, coll_host_own(comm));
-    else
+    if (coll_host_of(comm)->far[rank]) {
         coll_net_group_meet(of(comm)->net, comm, rank, part);
+        return;
+    }
+    struct host_block *block =
+        coll_near_group_slot(&of(comm)->near, coll_root_rank(comm, rank), part);
+    coll_host_group_meet(comm, rank, block);
+    // The pages are there. If this fails an access fills in the page table.
+    coll_memory_populate(comm->name, block, coll_host_block_bytes(comm->world), true, NULL);
 }
 
 static void close_link(struct coll_comm *comm)
@@ -307,6 +410,7 @@ const struct coll_transport coll_transport_tcp = {
     .drained = coll_host_drained,
     .presence = coll_host_presence,
     .last_call = coll_host_last_call,
+    .dead_in_sight = tcp_dead_in_sight,
     .wake = coll_host_wake,
     .sleep_begin = tcp_sleep_begin,
     .sleep = coll_host_sleep,

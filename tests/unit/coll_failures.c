@@ -97,7 +97,7 @@ static zero_result gather(struct coll_comm *comm, struct coll_arena *arena, size
 
 static void on_all(uint64_t timeout_ns, rank_fn fn)
 {
-    static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+    static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp", "hosts"};
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         if (!test_takes_transport(transports[i]))
             continue;

@@ -21,7 +21,7 @@
 
 enum { MOST_WORLD = 7, MOST_COUNT = 500 };
 
-static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp", "hosts"};
 
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
 

@@ -16,7 +16,7 @@
 
 enum { MOST_WORLD = 5, MANY = 100, MOST_BYTES = 70000 };
 
-static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp"};
+static const char *const transports[] = {"threads", "shm", "tcp:threads", "tcp", "hosts"};
 
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
 

@@ -28,6 +28,8 @@ static void over_worlds(rank_fn fn)
         assert_true(run_ranks("tcp:threads", worlds[i], 0, fn, &whole));
         if (test_takes_transport("tcp"))
             assert_true(run_ranks("tcp", worlds[i], 0, fn, &whole));
+        if (test_takes_transport("hosts"))
+            assert_true(run_ranks("hosts", worlds[i], 0, fn, &whole));
     }
 }
 

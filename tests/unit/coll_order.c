@@ -320,6 +320,7 @@ static void many_in_flight(void **state)
         assert_true(run_ranks("threads", world, 0, in_flight_rank, NULL));
         assert_true(run_ranks("shm", world, 0, in_flight_rank, NULL));
         assert_true(run_ranks("tcp", world, 0, in_flight_rank, NULL));
+        assert_true(run_ranks("hosts", world, 0, in_flight_rank, NULL));
     }
 }
 
@@ -330,6 +331,7 @@ static void one_slot_reused(void **state)
         assert_true(run_ranks("threads", world, 0, one_slot_rank, NULL));
         assert_true(run_ranks("shm", world, 0, one_slot_rank, NULL));
         assert_true(run_ranks("tcp", world, 0, one_slot_rank, NULL));
+        assert_true(run_ranks("hosts", world, 0, one_slot_rank, NULL));
     }
 }
 

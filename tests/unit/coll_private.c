@@ -27,7 +27,8 @@ static const struct way {
 } ways[] = {
     {"threads", NULL, "direct"},     {"shm", NULL, "process_vm_readv"},
     {"shm", "shm.peek@1", "copied"}, {"tcp:threads", NULL, "sent"},
-    {"tcp", NULL, "sent"},
+    {"tcp", NULL, "sent"},           {"hosts", NULL, "sent"},
+    {"hosts", "shm.peek@1", "sent"}, {"hosts:threads", NULL, "sent"},
 };
 
 /** What a rank is to do. */

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 16 };
+enum { MOST_RANKS = 16, HOSTS = 2 };
 
 #define DEFAULT_TIMEOUT_NS UINT64_C(60000000000)
 
@@ -54,14 +54,22 @@ struct net {
     struct boot_mesh meshes[MOST_RANKS];
     int sockets[MOST_RANKS][MOST_RANKS];
     char hosts[MOST_RANKS][BOOT_HOST_BYTES];
+    int leaders[MOST_RANKS];
 };
 
-static void connect_ranks(struct net *net, int world)
+/** Ranks are on `hosts` hosts in turn. */
+static void connect_ranks(struct net *net, int world, int hosts)
 {
+    static uint64_t meetings;
+    meetings++;
     for (int i = 0; i < world; i++) {
-        snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", i);
-        net->meshes[i] =
-            (struct boot_mesh){.world = world, .sockets = net->sockets[i], .hosts = net->hosts};
+        snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", i % hosts);
+        net->leaders[i] = i % hosts;
+        net->meshes[i] = (struct boot_mesh){.world = world,
+                                            .sockets = net->sockets[i],
+                                            .hosts = net->hosts,
+                                            .leaders = hosts < world ? net->leaders : NULL,
+                                            .token = meetings << 32 | (uint64_t)getpid()};
         net->sockets[i][i] = -1;
         for (int j = 0; j < i; j++) {
             int pair[2];
@@ -142,7 +150,8 @@ static bool run_processes(struct rank *ranks, int world, int victim, struct net 
 /** Whether the ranks of a run are processes: "tcp:threads" are none. */
 static bool as_processes(const char *transport)
 {
-    return strcmp(transport, "shm") == 0 || strcmp(transport, "tcp") == 0;
+    return strcmp(transport, "shm") == 0 || strcmp(transport, "tcp") == 0 ||
+           strcmp(transport, "hosts") == 0;
 }
 
 static bool run(const char *transport, int world, int victim, uint64_t timeout_ns,
@@ -152,7 +161,8 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
     struct base_error error = {0};
     struct rank ranks[MOST_RANKS];
     struct coll_team *team = NULL;
-    const bool connected = strncmp(transport, "tcp", 3) == 0;
+    const bool hosts = strncmp(transport, "hosts", 5) == 0;
+    const bool connected = hosts || strncmp(transport, "tcp", 3) == 0;
     struct net net;
     char job[64];
     snprintf(job, sizeof job, "coll-test-%d-%u", (int)getpid(), runs++);
@@ -160,7 +170,7 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
         (strcmp(transport, "threads") == 0 && coll_team_create(&team, world, &error) != ZERO_OK))
         return false;
     if (connected)
-        connect_ranks(&net, world);
+        connect_ranks(&net, world, hosts ? HOSTS : world);
     for (int i = 0; i < world; i++)
         ranks[i] = (struct rank){.config = {.transport = connected ? "tcp" : transport,
                                             .rank = i,
@@ -194,6 +204,12 @@ bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stal
                        void *user)
 {
     return run("shm", world, victim, timeout_ns, stall_ns, fn, user);
+}
+
+bool run_hosts_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
+                       void *user)
+{
+    return run("hosts", world, victim, timeout_ns, stall_ns, fn, user);
 }
 
 bool run_tcp_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,

@@ -13,7 +13,8 @@
 typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
 
 /** Opens a communicator of `world` ranks, runs fn in each, closes it: threads of this process over
- * "self", "threads" and "tcp:threads", else processes. False if anything failed; the rank has said
+ * "self", "threads", "tcp:threads" and "hosts:threads", else processes. By "tcp" each is on a host of
+ * its own, by "hosts" they are on two hosts in turn, over tcp. False if anything failed; the rank has said
  * what. timeout_ns 0: a minute; that of the opening is never shorter. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
@@ -22,6 +23,10 @@ bool run_ranks_killed(int world, int victim, rank_fn fn, void *user);
 
 /** The same with a time-out and a longest silence; a victim of -1: all end by themselves. */
 bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
+                       void *user);
+
+/** The same over "hosts". */
+bool run_hosts_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
                        void *user);
 
 /** The same over "tcp". */

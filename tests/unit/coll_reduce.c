@@ -33,8 +33,8 @@ static size_t room(void)
 /** How peers get at memory outside arenas. */
 static const struct way {
     const char *transport, *fault;
-} ways[] = {
-    {"threads", NULL}, {"shm", NULL}, {"shm", "shm.peek@1"}, {"tcp:threads", NULL}, {"tcp", NULL}};
+} ways[] = {{"threads", NULL}, {"shm", NULL},   {"shm", "shm.peek@1"},  {"tcp:threads", NULL},
+            {"tcp", NULL},     {"hosts", NULL}, {"hosts", "shm.peek@1"}};
 
 enum { MOST_BY_TCP = 3 };
 
@@ -359,7 +359,8 @@ static void over_worlds(rank_fn fn, void *user)
     assert_true(run_ranks("self", 1, 0, fn, user));
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
         for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
-            const bool tcp = strncmp(ways[w].transport, "tcp", 3) == 0;
+            const bool tcp = strncmp(ways[w].transport, "tcp", 3) == 0 ||
+                             strcmp(ways[w].transport, "hosts") == 0;
             if (!test_takes_transport(ways[w].transport) || (tcp && worlds[i] > MOST_BY_TCP))
                 continue;
             assert_int_equal(base_fault_set(worlds[i] > 1 ? ways[w].fault : NULL, NULL), ZERO_OK);

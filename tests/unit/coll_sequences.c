@@ -583,6 +583,8 @@ static void test_tcp(void **state)
     run_all("tcp:threads");
     if (test_takes_transport("tcp"))
         run_all("tcp");
+    if (test_takes_transport("hosts"))
+        run_all("hosts");
 }
 
 /** As where the kernel lets no process read another's memory. */

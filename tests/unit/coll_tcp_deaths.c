@@ -118,9 +118,12 @@ static void deaths(void **state)
                                    "net.receive:kill@20"};
     pid_t victim = 0;
     for (size_t i = 0; i < sizeof points / sizeof *points; i++)
-        assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, sudden_rank, points[i]));
+        assert_true((i % 2 ? run_hosts_watched : run_tcp_watched)(WORLD, 1, 20 * second, 0,
+                                                                  sudden_rank, points[i]));
     assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, killed_rank, NULL));
+    assert_true(run_hosts_watched(WORLD, 1, 20 * second, 0, killed_rank, NULL));
     assert_true(run_tcp_watched(WORLD, 1, 20 * second, second, stopped_rank, &victim));
+    assert_true(run_hosts_watched(WORLD, 1, 20 * second, second, stopped_rank, &victim));
 }
 
 /** A connection that breaks while this rank sends, on whichever thread. */
