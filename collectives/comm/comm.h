@@ -155,8 +155,10 @@ zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_
  * care of the `count` ranges `mine`: their pages are allocated by it, near it (a page that ranges
  * of several ranks share, huge or not, by whose its first byte is); together the ranks' ranges must
  * cover the arena. Every rank may write everywhere: who writes what, and when, is the caller's
- * protocol. Else as coll_arena_create(); ZERO_E_INVALID also if the sizes differ, a range is not in
- * the arena, or pages are in no rank's part. ZERO_E_UNSUPPORTED: this transport cannot.
+ * protocol. Where ranks are on several hosts each host has one such memory, and its ranks allocate
+ * what those of other hosts take care of, a part each. Else as coll_arena_create(); ZERO_E_INVALID
+ * also if the sizes differ, a range is not in the arena, or, on one host, pages are in no rank's
+ * part. ZERO_E_UNSUPPORTED: this transport cannot.
  */
 zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
                                      const struct coll_span *mine, size_t count,
@@ -243,12 +245,15 @@ bool coll_drained(const struct coll_comm *comm, const struct coll_request *reque
  * rank. *Collective, ordered.* In place is allowed: a source that already lies at its place is not
  * copied. Blocks don't overlap; any count, 0 included.
  *
- * recv NULL: a publication, which moves nothing. It is complete when every rank with a block has
- * started it; what that rank wrote before, in a shared arena for instance, is visible then.
+ * recv NULL: a publication, which moves nothing on a host. It is complete when every rank with a
+ * block has started it; what that rank wrote before, in a shared arena for instance, is visible
+ * then. A source in a shared arena is brought to every other host, once, at the same place in its
+ * memory of the arena, each rank of that host a part: then it is complete when all of them have
+ * brought theirs, and drained when no other host reads the source.
  */
 struct coll_all_gather {
     const void *source;            /**< this rank's block; anything if it is empty, and of a
-                                        publication */
+                                        publication NULL or what other hosts are to have */
     void *recv;                    /**< any memory of this rank, or NULL */
     const struct coll_span *spans; /**< world entries, in bytes, the same on every rank; lives
                                         until the request is drained */

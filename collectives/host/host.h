@@ -10,6 +10,7 @@
  *   remote_read.c      memory of a peer outside arenas, when ranks are processes.
  *   host_fetch.c       copies what a peer has posted, wherever it lies.
  *   host_gather.c      all-gather, broadcast, all-to-all.
+ *   host_publish.c     the all-gather that only says that its blocks are there.
  *   host_reduce.c      ordered reduce-scatter.
  *   host_all_reduce.c  all-reduce of long vectors.
  *   host_small.c       the small operations.
@@ -98,7 +99,9 @@ struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t consumed; /**< operations done with; HOST_GONE: left */
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
-                                                         fetched */
+                                                         fetched; and where ranks are on several
+                                                         hosts two of each publication: its part is
+                                                         here */
     alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: a ringer (host_block.c)
                                                          wakes the owner */
     alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
@@ -391,8 +394,21 @@ zero_result coll_host_small_broadcast(struct coll_comm *comm, struct coll_reques
 zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request *request,
                                int contributors, size_t first_byte, size_t bytes);
 
-/** Whether a rank has done fewer steps of the all-reduce under way than this one. */
+/** Counts steps of the operation under way that this rank has done, for the others to see. */
+void coll_host_count_steps(struct coll_comm *comm, uint64_t steps);
+
+/** Whether a rank has done fewer steps than this one. */
 bool coll_host_behind(const struct coll_comm *comm, int rank);
+
+/* ------------------------------------------------------------------ host_publish.c */
+
+/** An all-gather without a receiving side. */
+zero_result coll_host_publication(struct coll_comm *comm, const struct coll_request *request);
+
+/** What far ranks read of this one for a publication of its: its block if that lies in a shared
+ * arena, else no bytes. *Local.* */
+struct host_place coll_host_published(const struct coll_comm *comm,
+                                      const struct coll_request *request);
 
 /* ------------------------------------------------------------------ host_message.c */
 

@@ -158,8 +158,7 @@ static zero_result fetch_shares(struct coll_comm *comm, const struct coll_reques
     return result;
 }
 
-/** Counts steps that this rank has done, for the others to see. */
-static void count_steps(struct coll_comm *comm, uint64_t steps)
+void coll_host_count_steps(struct coll_comm *comm, uint64_t steps)
 {
     assert(steps == 1 || steps == 2);
     _Atomic uint64_t *written = &coll_host_own(comm)->written;
@@ -198,7 +197,7 @@ zero_result coll_host_all_reduce(struct coll_comm *comm, struct coll_request *re
         if (result != ZERO_OK)
             return result;
         coll_host_of(comm)->at = REDUCED;
-        count_steps(comm, everywhere ? 2 : 1);
+        coll_host_count_steps(comm, everywhere ? 2 : 1);
     }
     if (any_behind(comm))
         return ZERO_AGAIN;
@@ -207,6 +206,6 @@ zero_result coll_host_all_reduce(struct coll_comm *comm, struct coll_request *re
     result = fetch_shares(comm, request);
     if (result != ZERO_OK)
         return result;
-    count_steps(comm, 1);
+    coll_host_count_steps(comm, 1);
     return any_behind(comm) ? ZERO_AGAIN : ZERO_OK;
 }

@@ -56,18 +56,11 @@ static zero_result take_block(struct coll_comm *comm, const struct coll_request 
     return fetch(comm, request, rank, place, span->count, (unsigned char *)op->recv + span->offset);
 }
 
-static zero_result take_nothing(struct coll_comm *comm, const struct coll_request *request,
-                                int rank)
-{
-    (void)rank;
-    coll_point(comm, request->kind, "read");
-    return ZERO_OK;
-}
-
 zero_result coll_host_all_gather(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_all_gather *op = &request->op.all_gather;
-    return take_all(comm, request, op->spans, op->recv ? take_block : take_nothing);
+    return op->recv ? take_all(comm, request, op->spans, take_block)
+                    : coll_host_publication(comm, request);
 }
 
 zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *request)

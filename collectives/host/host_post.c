@@ -61,8 +61,8 @@ static void describe_memory(struct host_descriptor *own, const struct coll_comm 
     switch ((enum coll_kind)request->kind) {
     case COLL_ALL_GATHER: {
         const struct coll_all_gather *op = &request->op.all_gather;
-        if (op->recv)
-            source = coll_host_place(comm, op->source, op->spans[comm->rank].count);
+        source = op->recv ? coll_host_place(comm, op->source, op->spans[comm->rank].count)
+                          : coll_host_published(comm, request);
         break;
     }
     case COLL_BROADCAST_BULK:

@@ -24,22 +24,28 @@ static bool reads(const struct coll_request *request, int reader, int owner)
     }
 }
 
-/** Whether an operation moves nothing, so that no rank reads a source. */
+/** Whether only ranks of other hosts read a source, if any do. */
 static bool is_publication(const struct coll_request *request)
 {
     return request->kind == COLL_ALL_GATHER && !request->op.all_gather.recv;
+}
+
+/** Whether another rank reads this one's source. */
+static bool reads_here(const struct coll_comm *comm, const struct coll_request *request, int rank)
+{
+    return rank != comm->rank && reads(request, rank, comm->rank) &&
+           (!is_publication(request) || coll_host_of(comm)->far[rank]);
 }
 
 bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request)
 {
     // The descriptor's bytes are safe until its turn in the ring comes again. A long all-reduce is
     // complete when no rank reads any more.
-    if (coll_host_inlined(request) || is_publication(request) ||
-        request->kind == COLL_ALL_REDUCE_BULK)
+    if (coll_host_inlined(request) || request->kind == COLL_ALL_REDUCE_BULK ||
+        (is_publication(request) && coll_host_published(comm, request).bytes == 0))
         return true;
     for (int rank = 0; rank < comm->world; rank++)
-        if (rank != comm->rank && reads(request, rank, comm->rank) &&
-            !coll_host_consumed(comm, rank, request->sequence))
+        if (reads_here(comm, request, rank) && !coll_host_consumed(comm, rank, request->sequence))
             return false;
     return true;
 }
@@ -53,14 +59,24 @@ static bool needs(const struct coll_request *request, int reader, int owner)
            request->op.reduce_scatter.spans[reader].count > 0;
 }
 
+/** Whether the oldest request, of which this rank has done its steps, waits for another one's. What
+ * a rank of this host leaves undone of a publication is done by those that stay. */
+static bool is_late(const struct coll_comm *comm, const struct coll_request *oldest, int rank)
+{
+    if (is_publication(oldest))
+        return !coll_host_of(comm)->far[rank] && coll_host_of(comm)->far_count > 0 &&
+               coll_host_behind(comm, rank) && !coll_host_left(comm, rank);
+    return oldest->kind == COLL_ALL_REDUCE_BULK && coll_host_behind(comm, rank);
+}
+
 /** Whether the oldest request waits for a rank. */
 static bool holds_up(const struct coll_comm *comm, int rank)
 {
     const struct coll_request *oldest = comm->queue.first;
     assert(oldest);
-    return needs(oldest, comm->rank, rank) &&
-           (!coll_host_posted(comm, rank, oldest->sequence) || coll_host_read_pending(comm, rank) ||
-            coll_host_behind(comm, rank));
+    return is_late(comm, oldest, rank) ||
+           (needs(oldest, comm->rank, rank) && (!coll_host_posted(comm, rank, oldest->sequence) ||
+                                                coll_host_read_pending(comm, rank)));
 }
 
 /** Whether a rank is waited for. */
@@ -73,7 +89,7 @@ static bool is_absent(const struct coll_comm *comm, const struct coll_request *r
     case COLL_GOAL_COMPLETE:
         return holds_up(comm, rank);
     case COLL_GOAL_DRAINED:
-        return rank != comm->rank && reads(request, rank, comm->rank) &&
+        return reads_here(comm, request, rank) &&
                !coll_host_consumed(comm, rank, request->sequence);
     case COLL_GOAL_ROOM:
         break;

@@ -89,6 +89,12 @@ static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *ar
     return result == ZERO_OK && small ? coll_net_show_prepare(of(comm)->net, arena, error) : result;
 }
 
+static zero_result tcp_arena_populate(struct coll_comm *comm, struct coll_arena *arena,
+                                      struct base_error *error)
+{
+    return coll_near_arena_populate(&of(comm)->near, arena, error);
+}
+
 static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
 {
     coll_net_show(of(comm)->net, arena);
@@ -403,6 +409,7 @@ const struct coll_transport coll_transport_tcp = {
     .group_close = tcp_group_close,
     .arena_alloc = tcp_arena_alloc,
     .arena_share = tcp_arena_share,
+    .arena_populate = tcp_arena_populate,
     .arena_free = tcp_arena_free,
     .arena_show = tcp_arena_show,
     .start = coll_host_start,

@@ -490,13 +490,114 @@ static void publications(void **state)
     on_both(3, owners_rank, NULL);
 }
 
+/* ------------------------------------------------------------------ several hosts */
+
+enum { LARGEST = 300000, ROUNDS = 5 };
+
+/** Blocks of all ranks, of uneven lengths; a rank has none. */
+static size_t lay_blocks(struct coll_span *spans, int world)
+{
+    static const size_t counts[] = {LARGEST, 0, 4096, 1, 70001};
+    size_t at = 0;
+    for (int rank = 0; rank < world; rank++) {
+        spans[rank] = (struct coll_span){at, counts[rank % 5]};
+        at += counts[rank % 5];
+    }
+    return at;
+}
+
+static bool is_round(const unsigned char *all, const struct coll_span *spans, int world, int round)
+{
+    for (int rank = 0; rank < world; rank++)
+        for (size_t i = 0; i < spans[rank].count; i++)
+            CHECK(all[spans[rank].offset + i] == byte_of(i, (uint32_t)(rank + 7 * round)));
+    return true;
+}
+
+/** Sums what ranks of its host have gathered. */
+static bool gathered_once(struct coll_comm *comm, const struct coll_span *spans, int hosts)
+{
+    const int me = coll_rank(comm), world = coll_world(comm);
+    struct coll_counters counters;
+    double gathered[2] = {0, 0};
+    coll_counters(comm, &counters);
+    gathered[me % hosts] = (double)counters.gathered_bytes;
+    double far[2] = {0, 0};
+    for (int rank = 0; rank < world; rank++)
+        for (int host = 0; host < hosts; host++)
+            far[host] += rank % hosts == host ? 0 : (double)spans[rank].count * ROUNDS;
+    CHECK_OK(comm, coll_all_reduce(comm, gathered, 2, BASE_SUM));
+    CHECK(gathered[0] == far[0] && gathered[1] == far[1]);
+    return true;
+}
+
+/** Each host has one memory: what a rank publishes there is brought to the other host once. */
+static bool published_rank(struct coll_comm *comm, void *user)
+{
+    const int me = coll_rank(comm), world = coll_world(comm);
+    struct coll_span spans[8];
+    const size_t bytes = lay_blocks(spans, world);
+    struct coll_arena *arena;
+    struct coll_request request = {0};
+    (void)user;
+    CHECK_OK(comm, coll_arena_create_shared(comm, bytes, &spans[me], 1, &arena, NULL));
+    unsigned char *base = coll_arena_base(arena);
+    for (int rank = 0; rank < world; rank++)
+        CHECK(coll_arena_peer(arena, rank) == (rank % 2 == me % 2 ? base : NULL));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < spans[me].count; i++)
+            base[spans[me].offset + i] = byte_of(i, (uint32_t)(me + 7 * round));
+        const struct coll_all_gather op = {.source = base + spans[me].offset, .spans = spans};
+        CHECK_OK(comm, coll_drain(comm, &request));
+        CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+        CHECK_OK(comm, coll_wait(comm, &request));
+        CHECK(is_round(coll_arena_view(arena), spans, world, round));
+        CHECK_OK(comm, coll_barrier(comm)); // every rank has read
+    }
+    return gathered_once(comm, spans, 2);
+}
+
+/** Who leaves at once, from rank 0's host, leaves its part to the others. */
+static bool leaving_rank(struct coll_comm *comm, void *user)
+{
+    const int me = coll_rank(comm), world = coll_world(comm);
+    struct coll_span spans[8];
+    const size_t bytes = lay_blocks(spans, world);
+    struct coll_arena *arena;
+    struct coll_request request = {0};
+    (void)user;
+    CHECK_OK(comm, coll_arena_create_shared(comm, bytes, &spans[me], 1, &arena, NULL));
+    unsigned char *base = coll_arena_base(arena);
+    for (size_t i = 0; i < spans[me].count; i++)
+        base[spans[me].offset + i] = byte_of(i, (uint32_t)me);
+    const struct coll_all_gather op = {.source = base + spans[me].offset, .spans = spans};
+    if (me == 1)
+        usleep(50000);
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    if (me == 2 || me == 4)
+        return true;
+    CHECK_OK(comm, coll_wait(comm, &request));
+    return is_round(coll_arena_view(arena), spans, world, 0);
+}
+
+static void several_hosts(void **state)
+{
+    (void)state;
+    static const char *const across[] = {"hosts:threads", "hosts"};
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++)
+        for (int world = 2; world <= 6 && test_takes_transport(across[i]); world++) {
+            assert_true(run_ranks(across[i], world, 0, published_rank, NULL));
+            assert_true(run_ranks(across[i], world, 0, leaving_rank, NULL));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared),       cmocka_unit_test(older_kernels), cmocka_unit_test(refused),
         cmocka_unit_test(faults),       cmocka_unit_test(no_allocation), cmocka_unit_test(group),
         cmocka_unit_test(limit),        cmocka_unit_test(own),           cmocka_unit_test(early),
-        cmocka_unit_test(publications),
+        cmocka_unit_test(publications), cmocka_unit_test(several_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

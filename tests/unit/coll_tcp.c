@@ -58,8 +58,6 @@ static bool shown_rank(struct coll_comm *comm, void *user)
         }
     }
     CHECK(me == 0 || coll_arena_peer(arena, 0) == NULL);
-    const struct coll_span all = {0, 4096};
-    CHECK(coll_arena_create_shared(comm, 4096, &all, 1, &arena, NULL) == ZERO_E_UNSUPPORTED);
     CHECK_OK(comm, coll_barrier(comm));
     return true;
 }

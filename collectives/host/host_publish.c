@@ -1,0 +1,163 @@
+// A publication: an all-gather without a receiving side. The near ranks of an owner see what it has
+// written. If that lies in a shared arena the ranks of each other host bring it into their host's
+// memory of that arena, once: each of them a part. A rank is done when all ranks of its host have
+// brought their parts, which they count as steps. The part of a rank that has left is brought by
+// those that wait for it.
+
+#include "collectives/host/host.h"
+
+#include <assert.h>
+
+/** Parts begin at multiples of a page. */
+enum { PAGE = 4096 };
+
+/** host->at: 0 while this rank brings its own part; then this, or a sum of it and 1 and the number
+ * of the rank whose part it brings. */
+enum { OWN_PART_DONE = 1 };
+
+/** host->fetched of a near rank: its part was brought by this one. */
+enum { TAKEN_OVER = 1 };
+
+struct host_place coll_host_published(const struct coll_comm *comm,
+                                      const struct coll_request *request)
+{
+    const struct coll_all_gather *op = &request->op.all_gather;
+    const size_t bytes = op->spans[comm->rank].count;
+    const struct host_place nothing = {.arena = HOST_UNREGISTERED};
+    assert(request->kind == COLL_ALL_GATHER && !op->recv);
+    if (coll_host_of(comm)->far_count == 0 || bytes == 0 || !op->source)
+        return nothing;
+    const struct host_place place = coll_host_place(comm, op->source, bytes);
+    return place.arena != HOST_UNREGISTERED && comm->comm_world->arenas[place.arena]->shared
+               ? place
+               : nothing;
+}
+
+/** Where this host has the block that a far rank has published; NULL: nowhere, for what it says
+ * can't be. */
+static unsigned char *block_here(const struct coll_comm *comm, const struct host_place *place,
+                                 size_t bytes)
+{
+    const struct coll_comm_world *comm_world = comm->comm_world;
+    if (place->arena >= comm_world->arena_count || place->bytes != bytes)
+        return NULL;
+    const struct coll_arena *arena = comm_world->arenas[place->arena];
+    if (!arena->shared || place->at > arena->bytes || bytes > arena->bytes - place->at)
+        return NULL;
+    return (unsigned char *)arena->base + place->at;
+}
+
+/** The part of a block of `bytes` bytes that a rank of this host brings. */
+static struct coll_span part_of(const struct coll_comm *comm, int rank, size_t bytes)
+{
+    const struct host_comm *host = coll_host_of(comm);
+    const size_t pages = bytes / PAGE + (bytes % PAGE != 0);
+    const size_t near = (size_t)(comm->world - host->far_count);
+    const size_t each = pages / near + (pages % near != 0);
+    size_t before = 0;
+    for (int other = 0; other < rank; other++)
+        before += !host->far[other];
+    const size_t first = before * each * PAGE, most = each * PAGE;
+    if (first >= bytes)
+        return (struct coll_span){0, 0};
+    return (struct coll_span){first, bytes - first < most ? bytes - first : most};
+}
+
+/** Brings `member`'s part of what the far rank `owner` has published. */
+static zero_result bring_part(struct coll_comm *comm, const struct coll_request *request, int owner,
+                              int member)
+{
+    const size_t bytes = request->op.all_gather.spans[owner].count;
+    const struct host_place *posted = &coll_host_descriptor(comm, owner, request->sequence)->source;
+    size_t *done = &coll_host_of(comm)->fetched[owner];
+    const struct coll_span part = part_of(comm, member, bytes);
+    if (posted->arena == HOST_UNREGISTERED || *done == part.count)
+        return ZERO_OK;
+    unsigned char *here = block_here(comm, posted, bytes);
+    if (!here)
+        return coll_fail(comm, ZERO_E_DIVERGED,
+                         "rank %d has published %zu bytes that are in no shared arena of rank %d",
+                         coll_root_rank(comm, owner), bytes, coll_root_rank(comm, comm->rank));
+    coll_point(comm, request->kind, "read");
+    const struct host_place place = {posted->at + part.offset, part.count, posted->arena};
+    const zero_result result =
+        coll_host_fetch(comm, request, owner, &place, part.count, here + part.offset, done);
+    if (result == ZERO_OK)
+        comm->comm_world->counters.gathered_bytes += part.count;
+    return result;
+}
+
+/** A near rank's block is here: this rank is done with it. */
+static zero_result see_block(struct coll_comm *comm, const struct coll_request *request, int owner)
+{
+    coll_point(comm, request->kind, "read");
+    coll_host_of(comm)->met[owner] = HOST_DONE;
+    return ZERO_OK;
+}
+
+/** Brings `member`'s part of all blocks, in whatever order they come. */
+static zero_result bring_parts(struct coll_comm *comm, const struct coll_request *request,
+                               int member)
+{
+    const unsigned char *met = coll_host_of(comm)->met;
+    zero_result result = ZERO_OK;
+    for (int i = 0; i < comm->world; i++) {
+        const int owner = (comm->rank + i) % comm->world;
+        if (met[owner] == HOST_DONE || request->op.all_gather.spans[owner].count == 0)
+            continue;
+        zero_result arrived = coll_host_meet(comm, request, owner);
+        if (arrived == ZERO_OK)
+            arrived = coll_host_of(comm)->far[owner] ? bring_part(comm, request, owner, member)
+                                                     : see_block(comm, request, owner);
+        if (arrived < 0)
+            return arrived;
+        if (arrived != ZERO_OK)
+            result = arrived;
+    }
+    return result;
+}
+
+/** Brings the part of a rank that has left without it. */
+static zero_result take_over(struct coll_comm *comm, const struct coll_request *request, int rank)
+{
+    struct host_comm *host = coll_host_of(comm);
+    const size_t at = OWN_PART_DONE + 1 + (size_t)rank;
+    for (int owner = 0; owner < comm->world && host->at != at; owner++)
+        if (host->far[owner])
+            host->fetched[owner] = 0;
+    host->at = at;
+    const zero_result result = bring_parts(comm, request, rank);
+    if (result == ZERO_OK) {
+        host->fetched[rank] = TAKEN_OVER;
+        host->at = OWN_PART_DONE;
+    }
+    return result;
+}
+
+/** Waits for the parts of the other ranks of this host. */
+static zero_result await_parts(struct coll_comm *comm, const struct coll_request *request)
+{
+    const struct host_comm *host = coll_host_of(comm);
+    for (int rank = 0; rank < comm->world; rank++) {
+        if (host->far[rank] || host->fetched[rank] == TAKEN_OVER || !coll_host_behind(comm, rank))
+            continue;
+        const zero_result result =
+            coll_host_left(comm, rank) ? take_over(comm, request, rank) : ZERO_AGAIN;
+        if (result != ZERO_OK)
+            return result;
+    }
+    return ZERO_OK;
+}
+
+zero_result coll_host_publication(struct coll_comm *comm, const struct coll_request *request)
+{
+    struct host_comm *host = coll_host_of(comm);
+    if (host->at == 0) {
+        const zero_result result = bring_parts(comm, request, comm->rank);
+        if (result != ZERO_OK || host->far_count == 0)
+            return result;
+        host->at = OWN_PART_DONE;
+        coll_host_count_steps(comm, 2);
+    }
+    return await_parts(comm, request);
+}
