@@ -94,8 +94,9 @@ typedef struct zero_config {
     zero_log_fn log;
     /** The first argument of log. */
     void *log_user;
-    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, "copy" one a rank; default
-     * "auto": shared where the transport can. Same bits. */
+    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, which is sent what owners of
+     * other hosts have updated once; "copy" is one a rank. Default "auto": shared, but for stage 3
+     * on several hosts, where the copy would be whole. Same bits. */
     const char *gather;
     /** "canonical" (default): the same bits on any number of ranks. "local": a rank adds up its
      * micro-batches first; stages 0, 1. Numerics. */

@@ -111,8 +111,8 @@ typedef void *zero_stream; /**< A cudaStream_t; NULL on the CPU. */
  *
  * ZERO_E_INVALID: a field, environment variable or option is out of range or unknown, two launchers
  * disagree, or one says that this process is one of several and not which.
- * ZERO_E_UNSUPPORTED: the transport lacks what was asked for, as tcp lacks gather=shared; or
- * ZERO_FAULT is set, and this build has no fault points.
+ * ZERO_E_UNSUPPORTED: ZERO_FAULT is set, and this build has no fault points; or the build lacks what
+ * was asked for.
  * ZERO_E_TIMEOUT: ranks are missing; the message says which, and where this rank waited for them.
  * ZERO_E_NOMEM, ZERO_E_IO: the system refused memory, a file or a connection.
  */
@@ -231,8 +231,9 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * After a fatal error it is then memory of the slice's size, without its values.
  *
  * With gather=shared all ranks of the host read the same memory. Its owners write it while this
- * rank is inside one of these calls, or in a fused step after zero_grad_done(). Another thread that
- * reads meanwhile may see a mixture. Writing there is a segmentation fault.
+ * rank is inside one of these calls, or in a fused step after zero_grad_done(); ranks of this host
+ * bring what owners of other hosts have written. Another thread that reads meanwhile may see a
+ * mixture. Writing there is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
 

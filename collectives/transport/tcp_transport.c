@@ -61,7 +61,7 @@ static zero_result tcp_arena_alloc(struct coll_comm *comm, struct coll_arena *ar
     return coll_near_arena_alloc(&of(comm)->near, arena, error);
 }
 
-/** Of a far rank's small arena there is a copy: whether any rank's is so small. */
+/** Makes copies of the far ranks' small arenas. *small: some rank's is so small. */
 static zero_result copy_small(const struct coll_comm *comm, const struct coll_arena *arena,
                               bool *small, struct base_error *error)
 {

@@ -2,10 +2,8 @@
 // network namespaces of this machine, each with an interface and abstract sockets of its own, on
 // one bridge: ranks find out by themselves whether they share memory.
 #include "tests/numerics/synthetic.h"
+#include "tests/ranks/net_hosts.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -42,115 +40,10 @@ struct seen {
 };
 
 static struct seen *seen; /**< of MOST_RANKS */
-static pid_t holders[HOSTS];
 
 static int world_of(const struct job *job)
 {
     return (int)strlen(job->hosts);
-}
-
-/* ------------------------------------------------------------------ hosts */
-
-static bool write_text(const char *path, const char *text)
-{
-    const int fd = open(path, O_WRONLY | O_CLOEXEC);
-    const bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0)
-        close(fd);
-    return written;
-}
-
-// In a user namespace of its own a process is root.
-static bool become_root(void)
-{
-    char users[32], groups[32];
-    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
-    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
-    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 &&
-           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/uid_map", users) &&
-           write_text("/proc/self/gid_map", groups);
-}
-
-static bool run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static bool run_command(const char *format, ...)
-{
-    char command[512] = "PATH=$PATH:/usr/sbin:/sbin; ";
-    const size_t used = strlen(command);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(command + used, sizeof command - used, format, arguments);
-    va_end(arguments);
-    return system(command) == 0;
-}
-
-static bool enter(pid_t holder, const char *kind, int type)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)holder, kind);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const bool entered = fd >= 0 && setns(fd, type) == 0;
-    if (fd >= 0)
-        close(fd);
-    return entered;
-}
-
-// A process that keeps the namespaces of a host until this one ends.
-static bool make_host(int host)
-{
-    int ready[2];
-    char byte;
-    if (pipe2(ready, O_CLOEXEC))
-        return false;
-    holders[host] = fork();
-    if (holders[host] == 0) {
-        char name[] = {'h', 'o', 's', 't', (char)('a' + host)};
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (unshare(CLONE_NEWNET | CLONE_NEWUTS) || sethostname(name, sizeof name) ||
-            write(ready[1], "", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(ready[1]);
-    const bool made = holders[host] > 0 && read(ready[0], &byte, 1) == 1;
-    close(ready[0]);
-    return made;
-}
-
-// Hosts a, b, c are 10.31.0.1, .2, .3.
-static bool connect_host(int host)
-{
-    if (!run_command(
-            "ip link add v%d type veth peer name eth0 netns %d && ip link set v%d master br0 "
-            "up",
-            host, (int)holders[host], host))
-        return false;
-    const pid_t child = fork();
-    int status = -1;
-    if (child == 0)
-        _exit(enter(holders[host], "net", CLONE_NEWNET) &&
-                      run_command("ip link set lo up && ip addr add 10.31.0.%d/24 dev eth0 && ip "
-                                  "link set eth0 up",
-                                  host + 1)
-                  ? 0
-                  : 1);
-    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-}
-
-// NULL, or what this machine lacks.
-static const char *make_hosts(void)
-{
-    if (!run_command("ip -Version >/dev/null 2>&1"))
-        return "the command ip (iproute2)";
-    if (unshare(CLONE_NEWNET) && !become_root())
-        return "network namespaces: unshare(CLONE_NEWNET) is not allowed";
-    if (!run_command("ip link set lo up && ip link add br0 type bridge && ip link set br0 up"))
-        return "a bridge between network namespaces";
-    for (int host = 0; host < HOSTS; host++)
-        if (!make_host(host) || !connect_host(host))
-            return "pairs of interfaces (veth) between network namespaces";
-    return NULL;
 }
 
 /* ------------------------------------------------------------------ launchers */
@@ -323,7 +216,7 @@ static void be_rank(const struct job *job, int rank)
 static void be_launcher(const struct job *job, int host)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!enter(holders[host], "net", CLONE_NEWNET) || !enter(holders[host], "uts", CLONE_NEWUTS))
+    if (!net_hosts_enter(host))
         _exit(1);
     int count = 0, failed = 0, status;
     for (int rank = 0; rank < world_of(job); rank++) {
@@ -401,7 +294,7 @@ static void ranks_of_two_hosts_find_each_other(void **state)
     (void)state;
     for (int launcher = 0; launcher < LAUNCHERS; launcher++) {
         const struct job job = job_of("aabb", launcher);
-        expect_good(&job, launchers[launcher].name, "transport tcp, gather copy");
+        expect_good(&job, launchers[launcher].name, "transport tcp, gather shared");
     }
 }
 
@@ -505,16 +398,13 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    for (int host = 0; host < HOSTS; host++) {
-        kill(holders[host], SIGKILL);
-        waitpid(holders[host], NULL, 0);
-    }
+    net_hosts_end();
     return 0;
 }
 
 int main(void)
 {
-    const char *lacks = make_hosts();
+    const char *lacks = net_hosts_make(HOSTS);
     if (lacks) {
         printf("skipped: this machine has no %s\n", lacks);
         return 77;

@@ -524,7 +524,13 @@ static void ranks_of_several_hosts_take_tcp(void **state)
     user.transport = NULL;
     user.stage = 1;
     user.gather = "shared";
-    refused(&user, ZERO_E_UNSUPPORTED, "gather=shared with transport=tcp");
+    assert_true(resolved(&user).shared);
+    user.stage = 3; // only where it is asked for
+    assert_true(resolved(&user).shared);
+    user.gather = NULL;
+    assert_false(resolved(&user).shared);
+    user.stage = 2;
+    assert_true(resolved(&user).shared);
 
     // Without an address only ranks of one host can find out that they are.
     unsetenv("LOCAL_WORLD_SIZE");

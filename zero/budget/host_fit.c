@@ -29,13 +29,13 @@ static uint64_t host_demand(const zero_ctx *z, const void *none, const struct en
 static const struct eng_scarce host_memory = {false, host_demand, NULL};
 
 /** Address space that this process will use for arenas, private memory and windows. A rank maps all
- * of shared parameters, twice; one that is a process maps the arenas of the others, too. */
+ * of shared parameters, twice; one that is a process maps the arenas of its host's others, too. */
 static uint64_t addresses(const zero_ctx *z)
 {
     const struct eng_spread *rows = z->plan.rows;
     const struct eng_spread *peak = &z->plan.peaks[eng_plan_worst(&z->plan)];
     const struct eng_spread *params = &rows[ENG_FOR_PARAMS], *windows = &rows[ENG_FOR_WINDOWS];
-    const uint64_t view = z->config.shared ? params->sum : 0;
+    const uint64_t view = z->config.shared ? eng_plan_of_host(&z->plan, params->sum) : 0;
     const uint64_t each = 2 * view + eng_observers_addresses(z);
     if (z->config.team)
         return peak->sum - windows->sum - view + (uint64_t)z->config.world * each;
@@ -43,7 +43,7 @@ static uint64_t addresses(const zero_ctx *z)
     for (int i = 0; i < ENG_PURPOSES; i++) {
         if (!eng_memory_is_mapped(z, (enum eng_purpose)i))
             continue;
-        arenas += z->config.by_network ? rows[i].mine : rows[i].sum;
+        arenas += eng_plan_of_host(&z->plan, rows[i].sum);
         mine += rows[i].mine;
     }
     return peak->mine - windows->mine - mine + arenas - view + each;

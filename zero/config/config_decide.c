@@ -69,7 +69,10 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
 
 bool eng_config_may_share(const struct eng_config *config, int stage)
 {
-    return stage > 0 && !config->params_nvme && !config->resident && !config->by_network;
+    // A whole copy a host would undo what stage 3 saves where ranks are on many of them: there it
+    // is asked for.
+    const bool apart = config->by_network && stage == 3 && strcmp(config->gather, "shared") != 0;
+    return stage > 0 && !config->params_nvme && !config->resident && !apart;
 }
 
 // One copy a host, unless the program has its own in any case.
@@ -200,10 +203,6 @@ static zero_result decide_gather(struct eng_config *config, struct base_error *e
                          "its device; take copy, or auto",
                          config->device,
                          config->streamed ? "offload_update=device" : "offload_optimizer=none");
-    if (asked && config->by_network)
-        return zero_fail(error, ZERO_E_UNSUPPORTED,
-                         "gather=shared with transport=tcp, whose ranks have no memory in common: "
-                         "take copy, or auto");
     config->shared = shares(config);
     return ZERO_OK;
 }
@@ -441,6 +440,7 @@ struct eng_limits eng_config_limits(const struct eng_config *config, bool apart,
         .alone = config->resident && !eng_config_moves(config),
         .sums_whole = eng_config_whole_sums(config, config->stage),
         .shared = config->shared,
+        .shared_by = config->local_world,
         .blocks = blocks,
         .paranoid = config->paranoid,
         .open_units = config->open_units,

@@ -30,6 +30,18 @@ static size_t granule_bytes(zero_dtype dtype)
     return BASE_GRANULE * eng_dtype_size(dtype);
 }
 
+/** What of a bucket's bytes in the host's copy counts as this rank's: what it owns, and on one of
+ * several hosts an equal part. */
+static size_t shared_part(const struct eng_layout *layout, const struct eng_bucket *bucket,
+                          size_t own, const struct eng_limits *limits)
+{
+    assert(limits->shared_by >= 0 && limits->shared_by <= layout->world);
+    if (limits->shared_by == 0 || limits->shared_by == layout->world)
+        return own;
+    const size_t ranks = (size_t)limits->shared_by;
+    return (bucket->granules + ranks - 1) / ranks * granule_bytes(bucket->dtype);
+}
+
 /** Places one bucket behind the ones before it; the totals so far are in *placement. */
 static void place_bucket(struct eng_placement *placement, const struct eng_layout *layout, size_t s,
                          int rank, const struct eng_limits *limits)
@@ -50,7 +62,10 @@ static void place_bucket(struct eng_placement *placement, const struct eng_layou
     place->home = placement->params_bytes;
     if (!place->staged) {
         placement->params_bytes += sharded ? own : whole;
-        placement->params_part += sharded || place->residence == ENG_SHARED ? own : whole;
+        placement->params_part += sharded ? own
+                                  : place->residence == ENG_SHARED
+                                      ? shared_part(layout, bucket, own, limits)
+                                      : whole;
     }
     place->master = bucket->dtype == ZERO_F32 || (!bucket->frozen && !limits->no_masters);
     assert(place->own_first + place->own_granules <= bucket->granules);

@@ -110,6 +110,7 @@ struct eng_limits {
     bool alone;      /**< state is on the device of the only rank: nothing is gathered */
     bool sums_whole; /**< every rank has a copy of all sums */
     bool shared;     /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    int shared_by;   /**< how many they are; 0: all ranks */
     bool blocks;     /**< rounds leave blocks of micro-batches unfinished */
     bool paranoid;   /**< windows at every stage */
     int open_units;

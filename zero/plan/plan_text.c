@@ -127,8 +127,9 @@ static void write_choices(struct base_text *text, const json_t *plan)
             "  gather       nothing: at stage 0 every rank updates a copy of its own\n");
     else if (is(plan, "choices.gather", "shared"))
         add(text, plan,
-            "  gather       shared: one copy for the host's {world} rank{+world}, updated in place "
-            "(gather={config.gather.value}, transport {choices.transport})\n");
+            "  gather       shared: one copy for the host's {host.ranks_here} "
+            "rank{+host.ranks_here}, updated in place (gather={config.gather.value}, transport "
+            "{choices.transport})\n");
     else {
         add(text, plan,
             "  gather       copy: every rank copies what others have updated "

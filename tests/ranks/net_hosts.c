@@ -1,0 +1,147 @@
+#include "tests/ranks/net_hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_HOSTS = 8 };
+
+static pid_t holders[MOST_HOSTS];
+static int host_count;
+
+static bool write_text(const char *path, const char *text)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    const bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+// In a user namespace of its own a process is root.
+static bool become_root(void)
+{
+    char users[32], groups[32];
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
+    return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0 &&
+           write_text("/proc/self/setgroups", "deny") && write_text("/proc/self/uid_map", users) &&
+           write_text("/proc/self/gid_map", groups);
+}
+
+static bool run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static bool run_command(const char *format, ...)
+{
+    char command[512] = "PATH=$PATH:/usr/sbin:/sbin; ";
+    const size_t used = strlen(command);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(command + used, sizeof command - used, format, arguments);
+    va_end(arguments);
+    return system(command) == 0;
+}
+
+static bool enter(pid_t holder, const char *kind, int type)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)holder, kind);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool entered = fd >= 0 && setns(fd, type) == 0;
+    if (fd >= 0)
+        close(fd);
+    return entered;
+}
+
+// A process that keeps the namespaces of a host until this one ends.
+static bool make_host(int host)
+{
+    int ready[2];
+    char byte;
+    if (pipe2(ready, O_CLOEXEC))
+        return false;
+    holders[host] = fork();
+    if (holders[host] == 0) {
+        char name[] = {'h', 'o', 's', 't', (char)('a' + host)};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (unshare(CLONE_NEWNET | CLONE_NEWUTS) || sethostname(name, sizeof name) ||
+            write(ready[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    const bool made = holders[host] > 0 && read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+    return made;
+}
+
+static bool connect_host(int host)
+{
+    if (!run_command(
+            "ip link add v%d type veth peer name eth0 netns %d && ip link set v%d master br0 "
+            "up",
+            host, (int)holders[host], host))
+        return false;
+    const pid_t child = fork();
+    int status = -1;
+    if (child == 0)
+        _exit(enter(holders[host], "net", CLONE_NEWNET) &&
+                      run_command("ip link set lo up && ip addr add 10.31.0.%d/24 dev eth0 && ip "
+                                  "link set eth0 up",
+                                  host + 1)
+                  ? 0
+                  : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+const char *net_hosts_make(int count)
+{
+    if (!run_command("ip -Version >/dev/null 2>&1"))
+        return "the command ip (iproute2)";
+    if (unshare(CLONE_NEWNET) && !become_root())
+        return "network namespaces: unshare(CLONE_NEWNET) is not allowed";
+    if (!run_command("ip link set lo up && ip link add br0 type bridge && ip link set br0 up"))
+        return "a bridge between network namespaces";
+    for (host_count = 0; host_count < count; host_count++)
+        if (!make_host(host_count) || !connect_host(host_count))
+            return "pairs of interfaces (veth) between network namespaces";
+    return NULL;
+}
+
+bool net_hosts_enter(int host)
+{
+    return enter(holders[host], "net", CLONE_NEWNET) && enter(holders[host], "uts", CLONE_NEWUTS);
+}
+
+uint64_t net_hosts_sent(int host)
+{
+    char path[64], line[512];
+    unsigned long long sent = 0;
+    snprintf(path, sizeof path, "/proc/%d/net/dev", (int)holders[host]);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *interface = strstr(line, "eth0:");
+        if (interface)
+            sscanf(interface, "eth0: %*u %*u %*u %*u %*u %*u %*u %*u %llu", &sent);
+    }
+    if (file)
+        fclose(file);
+    return sent;
+}
+
+void net_hosts_end(void)
+{
+    for (int host = 0; host < host_count; host++) {
+        kill(holders[host], SIGKILL);
+        waitpid(holders[host], NULL, 0);
+    }
+}
