@@ -5,6 +5,7 @@
  *   meeting.c              arguments; what a rank says of itself.
  *   meeting_message.c      one message on one socket, and descriptors beside it.
  *   meeting_callers.c      callers that have not said their rank yet.
+ *   meeting_proof.c        both sides of a call prove that they know the job's secret.
  *   meeting_wait.c         when a waiting rank speaks, and lists of ranks.
  *   meeting_server.c       rank 0: listens until every rank has come.
  *   meeting_client.c       the other ranks: call until rank 0 knows them.
@@ -20,6 +21,7 @@
 #ifndef COLLECTIVES_RENDEZVOUS_MEETING_H
 #define COLLECTIVES_RENDEZVOUS_MEETING_H
 
+#include "base/hmac.h"
 #include "base/numbers.h"
 #include "base/reminder.h"
 #include "base/text.h"
@@ -32,7 +34,7 @@
 #include <sys/un.h>
 
 #define BOOT_MAGIC UINT64_C(0x746f6f626f72657a) /**< "zeroboot" */
-#define BOOT_PROTOCOL 3U                        /**< of the meeting, and of what follows it */
+#define BOOT_PROTOCOL 4U                        /**< of the meeting, and of what follows it */
 
 /** Rank 0 knows best why something fails: the others give it this long beyond a deadline to say
  * so. */
@@ -47,16 +49,19 @@ enum {
 /* ------------------------------------------------------------------ messages */
 
 enum boot_message_type {
-    BOOT_HELLO = 1,   /**< client to rank 0, the first one: struct boot_hello */
-    BOOT_KNOWN = 2,   /**< its answer: you are one of mine; until then it may not have looked */
-    BOOT_LATER = 3,   /**< or: call again, I am meeting for another communicator: its name */
-    BOOT_FAIL = 4,    /**< the sender gives up; the payload is why */
-    BOOT_TABLE = 5,   /**< rank 0 of several hosts: all are there: struct mesh_table's bytes */
-    BOOT_PEER = 6,    /**< client to client: struct boot_peer */
-    BOOT_READY = 7,   /**< client to rank 0: I am connected to all */
-    BOOT_GO = 8,      /**< rank 0: all have met; on one host with every rank's process id */
-    BOOT_MISSING = 9, /**< rank 0, while it waits: a text, the ranks that have not come */
-    BOOT_PART = 10,   /**< a rank's share of an exchange: struct boot_part, and its bytes */
+    BOOT_HELLO = 1,      /**< client to rank 0, the first one: struct boot_hello */
+    BOOT_KNOWN = 2,      /**< the last answer to a call: you are one of mine; until then the called
+                              rank may not have looked. With a secret its proof: BASE_HMAC_BYTES */
+    BOOT_LATER = 3,      /**< or: call again, I am meeting for another communicator: its name */
+    BOOT_FAIL = 4,       /**< the sender gives up; the payload is why */
+    BOOT_TABLE = 5,      /**< rank 0 of several hosts: all are there: struct mesh_table's bytes */
+    BOOT_PEER = 6,       /**< client to client: struct boot_peer */
+    BOOT_READY = 7,      /**< client to rank 0: I am connected to all */
+    BOOT_GO = 8,         /**< rank 0: all have met; on one host with every rank's process id */
+    BOOT_MISSING = 9,    /**< rank 0, while it waits: a text, the ranks that have not come */
+    BOOT_PART = 10,      /**< a rank's share of an exchange: struct boot_part, and its bytes */
+    BOOT_CHALLENGE = 11, /**< to a caller that claims to know the secret: BASE_NONCE_BYTES */
+    BOOT_PROOF = 12,     /**< the caller's answer: BASE_HMAC_BYTES */
 };
 
 /** Before every payload; the first three fields stay here in every version from 3 on. */
@@ -70,20 +75,28 @@ struct boot_header {
     uint32_t zero;
 };
 
+/** Whether a caller will prove that it knows the job's secret: what introduces it begins so. */
+struct boot_claim {
+    uint32_t proves; /**< 1: it will; 0: it has no secret */
+    uint32_t zero;
+    unsigned char nonce[BASE_NONCE_BYTES]; /**< its own of this call; all zero without a secret */
+};
+
 struct boot_hello {
+    struct boot_claim claim;
     int32_t rank, world;
     int32_t pid;
     uint32_t port; /**< where it listens for other clients; 0: on one host */
     char job[BOOT_JOB_BYTES];
     char name[BOOT_NAME_BYTES];
-    char secret[BOOT_SECRET_BYTES];
     char host[BOOT_HOST_BYTES];
     unsigned char host_id[BOOT_HOST_ID_BYTES];
 };
 
 struct boot_peer {
+    struct boot_claim claim;
     uint64_t token;
-    uint32_t rank, zero;
+    uint32_t rank, called; /**< who calls, and whom */
 };
 
 /** Closes *fd if it is open and makes it -1. */
@@ -176,31 +189,82 @@ zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct bas
 const char *boot_missing_text(struct base_numbers *missing, const int *sockets, int first,
                               int world);
 
+/* ------------------------------------------------------------------ proofs */
+
+/** The sides of a call, as base_proof_make() tells them apart. */
+struct boot_sides {
+    const char *caller, *called;
+};
+
+extern const struct boot_sides boot_sides_of_rank_0; /**< a rank calls rank 0 */
+extern const struct boot_sides boot_sides_of_peers;  /**< it calls another one */
+
+/** Makes the claim of a call that is about to begin, with a nonce of its own; `secret` "": there is
+ * none. ZERO_E_IO. *Local.* */
+zero_result boot_claim_make(struct boot_claim *claim, const char *secret, struct base_error *error);
+
+/** Whether a caller's claim fits: both sides have a secret, or none has. ZERO_E_INVALID, with the
+ * words for both sides. *Local.* */
+zero_result boot_claim_check(const struct boot_claim *claim, const char *secret,
+                             struct base_error *error);
+
+/** The caller's side of a call, when it has sent what introduces it. */
+struct boot_call {
+    int fd;
+    const char *secret; /**< "": none */
+    const struct boot_sides *sides;
+    const struct boot_claim *claim; /**< with which what it has said of itself begins, */
+    size_t length;                  /**< so many bytes in all */
+    uint64_t deadline_ns;
+    bool proved; /**< it has been challenged, by `nonce`, and has answered */
+    unsigned char nonce[BASE_NONCE_BYTES];
+};
+
+/** Answers BOOT_CHALLENGE, whose header has come. ZERO_E_INVALID: it is none, it is the second one,
+ * or this rank has no secret; else as boot_send(). *Local.* */
+zero_result boot_call_answer(struct boot_call *call, const struct boot_header *header,
+                             struct base_error *error);
+
+/** Receives BOOT_KNOWN, whose header has come, and checks that the called side knows the secret.
+ * ZERO_E_INVALID: it does not; else as boot_receive_bytes(). *Local.* */
+zero_result boot_call_known(const struct boot_call *call, const struct boot_header *header,
+                            struct base_error *error);
+
 /* ------------------------------------------------------------------ callers */
 
-/** A process that has called this rank and not said yet who it is. */
+/** A process that has called this rank and not said yet, or not proved, who it is. */
 struct boot_caller {
     int fd;
-    uint64_t since_ns; /**< when it was let in */
+    uint64_t since_ns; /**< when it was let in, or challenged */
     pid_t pid;         /**< on one host: its process */
-    size_t used;       /**< bytes of `said` that are there */
+    bool challenged;   /**< it has introduced itself, and its proof is expected */
+    size_t used;       /**< bytes that are there of `said`, or if it is challenged of `proof` */
     struct {
         struct boot_header header;
         union {
+            struct boot_claim claim;
             struct boot_hello hello;
             struct boot_peer peer;
         };
     } said;
+    unsigned char nonce[BASE_NONCE_BYTES]; /**< the challenge */
+    struct {
+        struct boot_header header;
+        unsigned char mac[BASE_HMAC_BYTES];
+    } proof;
 };
 
 /** How a rank receives callers. Both `introduce` and `refuse` take the caller's socket or close it,
  * and make caller->fd -1. */
 struct boot_reception {
-    enum boot_message_type type; /**< of the message that introduces a caller */
-    size_t length;               /**< bytes of its payload */
+    enum boot_message_type type;    /**< of the message that introduces a caller */
+    size_t length;                  /**< bytes of its payload, which begins with its claim */
+    const char *secret;             /**< that a caller has to prove it knows; "": there is none */
+    const struct boot_sides *sides; /**< names for the proofs */
     /** Why a caller is not let in before it says anything; NULL: it is. */
     const char *(*admit)(void *user, struct boot_caller *caller);
-    /** A caller has introduced itself. An error ends the meeting. */
+    /** A caller has introduced itself, and proved that it knows the secret. An error ends the
+     * meeting. */
     zero_result (*introduce)(void *user, struct boot_caller *caller, struct base_error *error);
     /** A caller is not let in, for what it has said or for its silence; ZERO_E_PEER: it has hung
      * up. */
@@ -229,6 +293,12 @@ int boot_callers_patience(const struct boot_callers *callers);
 zero_result boot_callers_receive(struct boot_callers *callers,
                                  const struct boot_reception *reception, void *user, int listener,
                                  const struct pollfd *polls, struct base_error *error);
+
+/** Tells a caller, without waiting, that it is one of those that are waited for: by BOOT_KNOWN,
+ * with this side's proof if there is a secret. ZERO_E_PEER and the like: its connection has ended.
+ * *Local.* */
+zero_result boot_callers_welcome(const struct boot_caller *caller,
+                                 const struct boot_reception *reception);
 
 /** Hangs up on every caller. *Local.* */
 void boot_callers_close(struct boot_callers *callers);
@@ -272,6 +342,7 @@ struct meeting {
     const struct boot_way *way;
     const struct boot_meeting *place;
     const struct boot_master *master; /**< of several hosts */
+    const char *secret;               /**< the job's; "": it has none, or is on one host */
     int *sockets;                     /**< of every rank; -1: none. Others than rank 0 may have one,
                                            to rank 0 */
     pid_t *pids;                      /**< of every rank */

@@ -78,39 +78,56 @@ static zero_result hear_other(struct meeting *meeting, size_t length, struct bas
     return ZERO_AGAIN;
 }
 
-// What rank 0 answers to this rank's hello. ZERO_AGAIN: call again, error says why.
-static zero_result hear_answer(struct meeting *meeting, struct base_error *error)
+// One answer of rank 0's to what this rank has said. ZERO_AGAIN: call again, error says why.
+static zero_result hear_answer(struct meeting *meeting, struct boot_call *call,
+                               struct boot_header *header, struct base_error *error)
 {
-    struct boot_header header;
-    zero_result result =
-        boot_receive(meeting->sockets[0], &header, BOOT_NAME_BYTES, boot_patience(meeting), error);
-    if (!result && header.type == BOOT_LATER)
-        return hear_other(meeting, header.length, error);
+    const zero_result result =
+        boot_receive(call->fd, header, BOOT_NAME_BYTES, call->deadline_ns, error);
+    if (result)
+        return result;
+    if (header->type == BOOT_LATER)
+        return hear_other(meeting, header->length, error);
+    if (header->type == BOOT_CHALLENGE)
+        return boot_call_answer(call, header, error);
+    if (header->type == BOOT_KNOWN)
+        return boot_call_known(call, header, error);
+    return zero_fail(error, ZERO_E_INVALID, "it answered by a message of type %u", header->type);
+}
+
+// Says who this rank is, until rank 0 knows it, and has proved itself to be rank 0.
+static zero_result introduce_self(struct meeting *meeting, struct base_error *error)
+{
+    struct boot_hello *hello = &meeting->hello;
+    struct boot_header header = {.type = BOOT_CHALLENGE};
+    struct boot_call call = {.fd = meeting->sockets[0],
+                             .secret = meeting->secret,
+                             .sides = &boot_sides_of_rank_0,
+                             .claim = &hello->claim,
+                             .length = sizeof *hello,
+                             .deadline_ns = boot_patience(meeting)};
+    zero_result result = boot_claim_make(&hello->claim, meeting->secret, error);
     if (!result)
-        result = boot_check(&header, 0, error);
-    if (!result && header.type != BOOT_KNOWN)
-        result =
-            zero_fail(error, ZERO_E_INVALID, "it answered by a message of type %u", header.type);
+        result = boot_send(call.fd, BOOT_HELLO, hello, sizeof *hello, call.deadline_ns, error);
+    while (!result && header.type == BOOT_CHALLENGE) {
+        result = await_word(meeting, false, error);
+        if (!result)
+            result = hear_answer(meeting, &call, &header, error);
+    }
+    if (result == ZERO_E_ABORTED) // rank 0 is not to take it for a death
+        boot_send_failure(call.fd, result, error->message);
     return result;
 }
 
 // One call of rank 0. ZERO_AGAIN: it does not answer, or not this meeting yet; error says why.
 static zero_result call(struct meeting *meeting, struct base_error *error)
 {
-    int *socket = &meeting->sockets[0];
     zero_result result = meeting->way->call(meeting, error);
     if (!result)
-        result = boot_send(*socket, BOOT_HELLO, &meeting->hello, sizeof meeting->hello,
-                           boot_patience(meeting), error);
-    if (!result)
-        result = await_word(meeting, false, error);
-    if (result == ZERO_E_ABORTED) // rank 0 is not to take it for a death
-        boot_send_failure(*socket, result, error->message);
-    if (!result)
-        result = hear_answer(meeting, error);
+        result = introduce_self(meeting, error);
     if (!result)
         return ZERO_OK;
-    boot_fd_close(socket);
+    boot_fd_close(&meeting->sockets[0]);
     boot_fd_close(&meeting->listener);
     // Rank 0 may have closed its listener, or ended, before it looked at this call; or this process
     // had no processor, and has kept it waiting.

@@ -32,15 +32,6 @@ static void refuse(void *user, struct boot_caller *caller, zero_result result, c
     boot_fd_close(&caller->fd);
 }
 
-// Compares all of it, so that the time taken says nothing about the secret.
-static bool same_secret(const char *a, const char *b)
-{
-    unsigned char differ = 0;
-    for (size_t i = 0; i < BOOT_SECRET_BYTES; i++)
-        differ |= (unsigned char)(a[i] ^ b[i]);
-    return differ == 0;
-}
-
 // A rank of this job that calls for another communicator is to call again.
 static void put_off(struct meeting *meeting, struct boot_caller *caller)
 {
@@ -56,16 +47,11 @@ static void put_off(struct meeting *meeting, struct boot_caller *caller)
     boot_fd_close(&caller->fd);
 }
 
-// Whether a caller is of this meeting; if not it has been dealt with. A caller that does not know
-// the secret hears of nothing else.
+// Whether a caller is of this meeting; if not it has been dealt with.
 static bool belongs(struct meeting *meeting, struct boot_caller *caller)
 {
     struct boot_hello *hello = &caller->said.hello;
     char bytes[BOOT_TEXT_BYTES] = "";
-    if (!same_secret(hello->secret, meeting->hello.secret)) {
-        refuse(meeting, caller, ZERO_E_INVALID, "it does not know the job's secret (ZERO_SECRET)");
-        return false;
-    }
     const bool same_job = strncmp(hello->job, meeting->place->job, sizeof hello->job) == 0;
     const bool same_name = strncmp(hello->name, meeting->place->name, sizeof hello->name) == 0;
     boot_clean(hello->job, sizeof hello->job);
@@ -86,14 +72,16 @@ static bool belongs(struct meeting *meeting, struct boot_caller *caller)
     return false;
 }
 
+static struct boot_reception reception_of(const struct meeting *meeting);
+
 static void take_in(struct meeting *meeting, struct boot_caller *caller)
 {
+    const struct boot_reception reception = reception_of(meeting);
     const struct boot_hello *hello = &caller->said.hello;
     const int rank = hello->rank;
     assert(meeting->absent > 0 && meeting->sockets[rank] < 0);
     char text[BOOT_TEXT_BYTES];
-    if (!meeting->way->enter(meeting, caller) ||
-        boot_send(caller->fd, BOOT_KNOWN, NULL, 0, 0, NULL)) {
+    if (!meeting->way->enter(meeting, caller) || boot_callers_welcome(caller, &reception)) {
         boot_fd_close(&caller->fd); // it has ended already, and may call again
         return;
     }
@@ -147,6 +135,17 @@ static zero_result introduce(void *user, struct boot_caller *caller, struct base
     else
         take_in(meeting, caller);
     return ZERO_OK;
+}
+
+static struct boot_reception reception_of(const struct meeting *meeting)
+{
+    return (struct boot_reception){.type = BOOT_HELLO,
+                                   .length = sizeof(struct boot_hello),
+                                   .secret = meeting->secret,
+                                   .sides = &boot_sides_of_rank_0,
+                                   .admit = meeting->way->admit,
+                                   .introduce = introduce,
+                                   .refuse = refuse};
 }
 
 /* ------------------------------------------------------------------ until all are there */
@@ -214,11 +213,7 @@ static zero_result hear_rank(const struct meeting *meeting, int rank, struct bas
 static zero_result server_turn(struct meeting *meeting, struct base_error *error)
 {
     const int world = meeting->place->world;
-    const struct boot_reception reception = {.type = BOOT_HELLO,
-                                             .length = sizeof(struct boot_hello),
-                                             .admit = meeting->way->admit,
-                                             .introduce = introduce,
-                                             .refuse = refuse};
+    const struct boot_reception reception = reception_of(meeting);
     const int called = boot_callers_poll(meeting->callers, meeting->listener, meeting->polls);
     struct pollfd *ranks = meeting->polls + called;
     for (int rank = 0; rank < world; rank++)

@@ -216,13 +216,24 @@ static bool allocate(struct boot_mesh *mesh, struct meeting *meeting)
     return mesh->sockets && mesh->hosts && mesh->pids && mesh->leaders && meeting->table;
 }
 
+// A rank that cannot prove that it knows the secret says so before any other waits for it.
+static zero_result check_secret(const struct meeting *meeting, struct base_error *error)
+{
+    struct base_error why = {.result = ZERO_OK};
+    if (!*meeting->secret || !base_hmac_load(&why))
+        return ZERO_OK;
+    return zero_fail(error, why.result, "rank %d: ZERO_SECRET is set, but %s", meeting->place->rank,
+                     why.message);
+}
+
 static zero_result meet(struct meeting *meeting, struct boot_mesh *mesh, struct base_error *error)
 {
     if (!allocate(mesh, meeting))
         return boot_fail_memory(meeting->place, error);
-    memcpy(meeting->hello.secret, meeting->master->secret, sizeof meeting->hello.secret);
     find_host_id(meeting->place, meeting->hello.host_id);
-    const zero_result result = boot_meeting_run(meeting, error);
+    zero_result result = check_secret(meeting, error);
+    if (!result)
+        result = boot_meeting_run(meeting, error);
     if (!result)
         find_hosts(meeting, mesh);
     return result;
@@ -239,7 +250,8 @@ zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *pl
         return zero_fail(error, ZERO_E_INVALID,
                          "rank %d: rank 0 at \"%s\", port %d: no rank can listen there",
                          place->rank, master->address, master->port);
-    struct meeting meeting = {.way = &several_hosts, .place = place, .master = master};
+    struct meeting meeting = {
+        .way = &several_hosts, .place = place, .master = master, .secret = master->secret};
     result = meet(&meeting, mesh, error);
     base_free(meeting.table);
     if (result)

@@ -4,9 +4,14 @@
  *
  * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
  * it until it answers. When all have come it gives each the addresses of all, and each calls those
- * of lower numbers. What was connected is TCP, over IPv4 or IPv6, and nothing more: no byte is
- * encrypted, and a process that can reach rank 0's port before all ranks have come, and knows the
- * job's secret if it has one, can take a rank's place.
+ * of lower numbers. Ranks connect by TCP, over IPv4 or IPv6.
+ *
+ * If the job has a secret, both sides of each of these calls prove that they know it (base/hmac.h),
+ * before either believes the other; the secret itself is never sent. It protects the meeting from
+ * processes that can call a rank, or listen in place of one. It does not protect what is sent from
+ * being read, nor from a machine between two ranks that changes it: no byte is encrypted. Without a
+ * secret, a process that can reach rank 0's port before all ranks have come can take a rank's
+ * place.
  */
 #ifndef COLLECTIVES_RENDEZVOUS_MESH_H
 #define COLLECTIVES_RENDEZVOUS_MESH_H
@@ -28,7 +33,7 @@ struct boot_master {
                                            none that holds on one link only */
     int port;
     char source[128];               /**< the variables it came from, for people */
-    char secret[BOOT_SECRET_BYTES]; /**< "": none */
+    char secret[BOOT_SECRET_BYTES]; /**< that all ranks prove to know; "": none */
 };
 
 /**
@@ -82,22 +87,24 @@ struct boot_mesh {
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
  * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
- * checked; a caller that isn't a missing rank of this job is refused and logged. So is one
- * that says nothing for 2 s, and where descriptors are used up, for 0.5 s, the one that has been
- * silent longest. Rank 0 is called until the deadline, also where its name does not resolve, for
- * which there is no limit but the resolver's own; another rank three times. A port that is in use
- * is waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
- * warning: where, and for which ranks. *Collective.*
+ * checked; a caller that isn't a missing rank of this job, or does not know its secret, is refused
+ * and logged. So is one that says nothing for 2 s, before it introduces itself or when it is asked
+ * for a proof, and where descriptors are used up, for 0.5 s, the one that has been silent longest.
+ * Rank 0 is called until the deadline, also where its name does not resolve, for which there is no
+ * limit but the resolver's own; another rank three times. A port that is in use is waited for by
+ * rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a warning: where, and
+ * for which ranks. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *
  * On failure *mesh has no open socket and all ranks that could be told give one reason.
  * ZERO_E_TIMEOUT: ranks are missing (rank 0's message names them); rank 0, or another rank, does
  * not answer. ZERO_E_INVALID: ranks disagree about the world, a rank is there twice, what listens
- * is no rank 0 of this job, or says of the ranks what can't be, an argument is out of range.
- * ZERO_E_VERSION: rank 0 runs another version of the library. ZERO_E_PEER: a rank went away
- * meanwhile. ZERO_E_IO: among others, descriptors are used up by ranks; the message has the limit.
- * ZERO_E_NOMEM.
+ * is no rank 0 of this job, or says of the ranks what can't be, one side has a secret that the
+ * other does not know, an argument is out of range. ZERO_E_VERSION: rank 0 runs another version of
+ * the library. ZERO_E_PEER: a rank went away meanwhile. ZERO_E_IO: among others, descriptors are
+ * used up by ranks; the message has the limit. ZERO_E_UNSUPPORTED: there is a secret, but no
+ * library that proves it. ZERO_E_NOMEM.
  */
 zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *meeting,
                            const struct boot_master *master, struct base_error *error);

@@ -242,25 +242,79 @@ static zero_result learn(struct meeting *meeting, struct base_error *error)
 
 /* ------------------------------------------------------------------ the other clients */
 
+// Waits for the answer of a rank that is called. It looks at its callers when it has called those
+// of lower numbers itself, so no ranks wait in a circle. ZERO_AGAIN: rank 0 speaks, which knows
+// which rank fails.
+static zero_result await_answer(struct meeting *meeting, int rank, struct base_error *error)
+{
+    struct pollfd polls[2] = {{.fd = meeting->sockets[rank], .events = POLLIN},
+                              {.fd = meeting->sockets[0], .events = POLLIN}};
+    char what[BOOT_TEXT_BYTES] = "";
+    base_text_add(&(struct base_text){what, sizeof what, 0}, "for the answer of rank %d", rank);
+    for (;;) {
+        mesh_remind(meeting, what);
+        const int left = boot_wait_left(&meeting->wait, boot_patience(meeting), 1000);
+        if (left == 0)
+            return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time");
+        if (poll(polls, 2, left) < 0 && errno != EINTR)
+            return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for its answer");
+        if (polls[1].revents)
+            return ZERO_AGAIN;
+        if (polls[0].revents)
+            return ZERO_OK;
+    }
+}
+
+// Tells a rank that has been called who calls. With a secret both prove that they know it; else it
+// does not answer.
+static zero_result greet(struct meeting *meeting, int rank, struct base_error *error)
+{
+    struct boot_header header = {.type = BOOT_CHALLENGE};
+    struct boot_peer peer = {.token = meeting->table->token,
+                             .rank = (uint32_t)meeting->place->rank,
+                             .called = (uint32_t)rank};
+    struct boot_call call = {.fd = meeting->sockets[rank],
+                             .secret = meeting->secret,
+                             .sides = &boot_sides_of_peers,
+                             .claim = &peer.claim,
+                             .length = sizeof peer,
+                             .deadline_ns = meeting->place->deadline_ns};
+    zero_result result = boot_claim_make(&peer.claim, meeting->secret, error);
+    if (!result)
+        result = boot_send(call.fd, BOOT_PEER, &peer, sizeof peer, call.deadline_ns, error);
+    while (!result && *meeting->secret && header.type == BOOT_CHALLENGE) {
+        result = await_answer(meeting, rank, error);
+        if (!result)
+            result = boot_receive(call.fd, &header, BASE_NONCE_BYTES, call.deadline_ns, error);
+        if (!result)
+            result = header.type == BOOT_CHALLENGE ? boot_call_answer(&call, &header, error)
+                                                   : boot_call_known(&call, &header, error);
+    }
+    return result;
+}
+
 static zero_result call_client(struct meeting *meeting, int rank, struct base_error *error)
 {
     const struct mesh_entry *entry = &meeting->table->entries[rank];
-    const struct boot_peer peer = {.token = meeting->table->token,
-                                   .rank = (uint32_t)meeting->place->rank};
     const uint64_t deadline = meeting->place->deadline_ns;
-    struct base_error why;
+    struct base_error why = {.result = ZERO_OK};
     assert(rank > 0 && rank < meeting->place->rank);
     int *socket = &meeting->sockets[rank], left = 1;
     zero_result result = ZERO_E_IO;
-    for (int calls = 0; result && calls < CALLS && left > 0; calls++) {
+    for (int calls = 0; calls < CALLS && left > 0; calls++) {
         if (calls > 0)
             poll(NULL, 0, left);
         base_error_clear(&why);
+        boot_fd_close(socket);
         result = mesh_connect(socket, entry->address, (int)entry->port, deadline, &why);
+        if (!result)
+            result = greet(meeting, rank, &why);
+        if (result != ZERO_E_IO && result != ZERO_E_PEER)
+            break;
         left = boot_time_left(deadline, PAUSE_MS);
     }
-    if (!result)
-        result = boot_send(*socket, BOOT_PEER, &peer, sizeof peer, deadline, &why);
+    if (result == ZERO_AGAIN) // nothing but that it gives up can come now
+        return boot_hear(meeting, BOOT_FAIL, NULL, 0, error);
     return result ? zero_fail(error, result,
                               "reaching rank %d (host %s) at port %u, where it listens: %s", rank,
                               entry->host, entry->port, why.message)
@@ -270,8 +324,9 @@ static zero_result call_client(struct meeting *meeting, int rank, struct base_er
 // Whether a caller is a rank that is missing here.
 static bool is_missing(const struct meeting *meeting, const struct boot_peer *peer)
 {
-    return peer->token == meeting->table->token && peer->rank > (uint32_t)meeting->place->rank &&
-           peer->rank < (uint32_t)meeting->place->world && meeting->sockets[peer->rank] < 0;
+    return peer->token == meeting->table->token && peer->called == (uint32_t)meeting->place->rank &&
+           peer->rank > peer->called && peer->rank < (uint32_t)meeting->place->world &&
+           meeting->sockets[peer->rank] < 0;
 }
 
 static void hang_up(void *user, struct boot_caller *caller, zero_result result, const char *why)
@@ -283,21 +338,33 @@ static void hang_up(void *user, struct boot_caller *caller, zero_result result, 
     boot_fd_close(&caller->fd);
 }
 
+static struct boot_reception reception_of(const struct meeting *meeting);
+
 static zero_result let_in(void *user, struct boot_caller *caller, struct base_error *error)
 {
     (void)error;
     struct meeting *meeting = user;
-    if (is_missing(meeting, &caller->said.peer)) {
+    const struct boot_reception reception = reception_of(meeting);
+    if (!is_missing(meeting, &caller->said.peer)) {
+        hang_up(meeting, caller, ZERO_E_INVALID, "it is no missing rank's");
+    } else if (*meeting->secret && boot_callers_welcome(caller, &reception)) {
+        boot_fd_close(&caller->fd); // it has ended already, and may call again
+    } else {
         meeting->sockets[caller->said.peer.rank] = caller->fd;
         caller->fd = -1;
-    } else {
-        hang_up(meeting, caller, ZERO_E_INVALID, "it is no missing rank's");
     }
     return ZERO_OK;
 }
 
-static const struct boot_reception reception = {
-    .type = BOOT_PEER, .length = sizeof(struct boot_peer), .introduce = let_in, .refuse = hang_up};
+static struct boot_reception reception_of(const struct meeting *meeting)
+{
+    return (struct boot_reception){.type = BOOT_PEER,
+                                   .length = sizeof(struct boot_peer),
+                                   .secret = meeting->secret,
+                                   .sides = &boot_sides_of_peers,
+                                   .introduce = let_in,
+                                   .refuse = hang_up};
+}
 
 // The ranks that are still to call this one.
 static const char *uncalled_text(const struct meeting *meeting, struct base_numbers *missing)
@@ -328,6 +395,7 @@ static void remind_of_uncalled(struct meeting *meeting)
 static zero_result client_turn(struct meeting *meeting, struct base_error *error)
 {
     struct pollfd *polls = meeting->polls;
+    const struct boot_reception reception = reception_of(meeting);
     const int called = boot_callers_poll(meeting->callers, meeting->listener, polls);
     struct pollfd *rank_0 = &polls[called];
     *rank_0 = (struct pollfd){.fd = meeting->sockets[0], .events = POLLIN};

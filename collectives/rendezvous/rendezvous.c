@@ -241,8 +241,11 @@ zero_result boot_meet(struct boot_link **link, const struct boot_meeting *place,
     struct boot_link *made = create_link(place);
     if (!made)
         return boot_fail_memory(place, error);
-    struct meeting meeting = {
-        .way = &one_host, .place = place, .sockets = made->sockets, .pids = made->pids};
+    struct meeting meeting = {.way = &one_host,
+                              .place = place,
+                              .secret = "", // the kernel says whose process a caller is
+                              .sockets = made->sockets,
+                              .pids = made->pids};
     result = boot_meeting_run(&meeting, error);
     if (!result)
         result = watch_peers(made, place->deadline_ns, error);

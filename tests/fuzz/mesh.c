@@ -166,7 +166,7 @@ static void say_missing(struct session *session, int fd)
 /** Introduces itself to the client as the rank that calls it. */
 static int call_guest(const struct said *said, int port)
 {
-    const struct boot_peer peer = {.token = said->token, .rank = CALLER};
+    const struct boot_peer peer = {.token = said->token, .rank = CALLER, .called = CLIENT};
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
     int fd;
     if (!mesh_connect(&fd, loopback, port, deadline, NULL))

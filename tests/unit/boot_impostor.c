@@ -181,7 +181,7 @@ static void silent_callers_hold_up_nobody(void **state)
     table.entries[2].port = deceived.hello.port;
     for (int i = 0; i < SILENT; i++)
         silent[i] = call(&table.entries[2], deceived.hello.port);
-    const struct boot_peer peer = {.token = table.token, .rank = 3}; // and rank 3
+    const struct boot_peer peer = {.token = table.token, .rank = 3, .called = 2}; // and rank 3
     const int caller = call(&table.entries[2], deceived.hello.port);
     boot_send(caller, BOOT_PEER, &peer, sizeof peer, base_clock_ns() + patience_ns, NULL);
     send_table(&deceived, &table);

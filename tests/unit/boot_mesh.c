@@ -465,7 +465,7 @@ static void who_cannot_be_called_is_refused(void **state)
 static int call_peer(const struct mesh_entry *entry, uint64_t token, uint32_t rank)
 {
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
-    const struct boot_peer peer = {.token = token, .rank = rank};
+    const struct boot_peer peer = {.token = token, .rank = rank, .called = 1};
     int fd;
     assert_int_equal(mesh_connect(&fd, entry->address, (int)entry->port, deadline, NULL), ZERO_OK);
     assert_int_equal(boot_send(fd, BOOT_PEER, &peer, sizeof peer, deadline, NULL), ZERO_OK);
@@ -574,7 +574,7 @@ static void ranks_that_cannot_reach_each_other_are_named(void **state)
 
 /* ------------------------------------------------------------------ what a system refuses */
 
-enum { FAULTED = 3, NTH = 10 };
+enum { FAULTED = 3, NTH = 12 };
 
 static void begin_with_fault(struct mesh_ranks *ranks, const char *point, int rank, int nth)
 {
@@ -582,13 +582,14 @@ static void begin_with_fault(struct mesh_ranks *ranks, const char *point, int ra
     snprintf(fault, sizeof fault, "%s@%d", point, nth);
     mesh_ranks_begin(ranks, ipv4, 1000);
     for (int i = 0; i < FAULTED; i++)
-        mesh_ranks_start(
-            ranks,
-            &(struct mesh_role){.rank = i, .world = FAULTED, .fault = i == rank ? fault : NULL});
+        mesh_ranks_start(ranks, &(struct mesh_role){.rank = i,
+                                                    .world = FAULTED,
+                                                    .secret = nth % 2 ? NULL : "swordfish",
+                                                    .fault = i == rank ? fault : NULL});
 }
 
-// The Nth call of a kind fails on one rank: all meet nevertheless, or none believes that they have;
-// none hangs, and none leaks a descriptor.
+// The Nth call of a kind fails on one rank, with a secret if N is even: all meet nevertheless, or
+// none believes that they have; none hangs, and none leaks a descriptor.
 static void any_call_may_fail(void **state)
 {
     (void)state;
