@@ -317,6 +317,9 @@ struct boot_way {
     zero_result (*listen)(struct meeting *meeting, struct base_error *error);
     /** Another rank calls rank 0. ZERO_AGAIN, with why: rank 0 does not answer yet. */
     zero_result (*call)(struct meeting *meeting, struct base_error *error);
+    /** What listened is not rank 0: whether rank 0 may be elsewhere, where the next call goes.
+     * NULL: it is not. */
+    bool (*is_elsewhere)(struct meeting *meeting);
     /** As boot_reception's; NULL: every caller is let in. */
     const char *(*admit)(void *user, struct boot_caller *caller);
     /** Rank 0 keeps what a rank has said of itself. False: its connection has ended. */
@@ -358,7 +361,8 @@ struct meeting {
     bool told;         /**< rank 0 is not to hear why this rank fails: it has said so itself, or
                             has heard that this rank is ready */
     char missing[BOOT_RANKS_BYTES]; /**< the ranks that are missing, as rank 0 has told last */
-    char other[BOOT_TEXT_BYTES];    /**< that a rank is opening another communicator; "": none is */
+    int turn; /**< of several hosts: which of rank 0's names is called first, if it has several */
+    char other[BOOT_TEXT_BYTES]; /**< that a rank is opening another communicator; "": none is */
 };
 
 /** Meets as rank 0 or another rank. `meeting` has way, place, what the way needs, and the arrays of

@@ -131,7 +131,12 @@ static zero_result call(struct meeting *meeting, struct base_error *error)
     boot_fd_close(&meeting->listener);
     // Rank 0 may have closed its listener, or ended, before it looked at this call; or this process
     // had no processor, and has kept it waiting.
-    return result == ZERO_E_PEER || result == ZERO_E_TIMEOUT ? ZERO_AGAIN : result;
+    if (result == ZERO_E_PEER || result == ZERO_E_TIMEOUT)
+        return ZERO_AGAIN;
+    if (result < 0 && result != ZERO_E_ABORTED && meeting->way->is_elsewhere &&
+        meeting->way->is_elsewhere(meeting))
+        return ZERO_AGAIN;
+    return result;
 }
 
 // This rank, as its own messages name it.

@@ -61,9 +61,16 @@ static zero_result listen_for_clients(struct meeting *meeting, struct base_error
 
 static zero_result call_master(struct meeting *meeting, struct base_error *error)
 {
-    return mesh_call(&meeting->sockets[0], meeting->master, boot_patience(meeting), error)
+    return mesh_call(&meeting->sockets[0], meeting->master, meeting->turn, boot_patience(meeting),
+                     error)
                ? ZERO_AGAIN
                : listen_for_clients(meeting, error);
+}
+
+// Of rank 0's names each is called first once: another process may listen at one, on another host.
+static bool is_elsewhere(struct meeting *meeting)
+{
+    return ++meeting->turn < mesh_count_names(meeting->master);
 }
 
 // The address as people write it; one of IPv4 without the form in which IPv6 has it.
@@ -157,6 +164,7 @@ static const struct boot_way several_hosts = {
     .apart = true,
     .listen = listen_at_master,
     .call = call_master,
+    .is_elsewhere = is_elsewhere,
     .enter = mesh_enter,
     .caller_text = caller_text,
     .place_text = place_text,

@@ -30,7 +30,8 @@ enum {
 /** Where rank 0 listens. */
 struct boot_master {
     char address[BOOT_ADDRESS_BYTES]; /**< a name, or an address of IPv4 or IPv6 without brackets,
-                                           none that holds on one link only */
+                                           none that holds on one link only; or several, with commas
+                                           between them, that are tried in turn */
     int port;
     char source[128];               /**< the variables it came from, for people */
     char secret[BOOT_SECRET_BYTES]; /**< that all ranks prove to know; "": none */

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -138,18 +139,47 @@ static bool is_of_this_host(const struct sockaddr *address, socklen_t length)
     return known;
 }
 
+int mesh_count_names(const struct boot_master *master)
+{
+    int count = 1;
+    for (const char *at = master->address; *at; at++)
+        count += *at == ',';
+    return count;
+}
+
+// One of rank 0's names. "localhost" is an address.
+static void copy_name(char name[BOOT_ADDRESS_BYTES], const struct boot_master *master, int index)
+{
+    const char *at = master->address;
+    for (; index > 0; index--)
+        at = strchr(at, ',') + 1;
+    const size_t length = strcspn(at, ",");
+    assert(length < BOOT_ADDRESS_BYTES);
+    memcpy(name, at, length);
+    name[length] = '\0';
+    if (strcmp(name, "localhost") == 0)
+        strcpy(name, loopback_of_host());
+}
+
 const char *mesh_doubt(const struct boot_master *master)
 {
     unsigned char address[MESH_ADDRESS_BYTES];
-    struct addrinfo *list;
+    bool own = false, resolved = false;
     if (mesh_names_loopback(master, address))
         return "is reached by ranks of this host only";
-    if (resolve(master->address, 0, &list))
+    for (int i = 0; i < mesh_count_names(master) && !own; i++) {
+        char name[BOOT_ADDRESS_BYTES];
+        struct addrinfo *list;
+        copy_name(name, master, i);
+        if (resolve(name, 0, &list))
+            continue;
+        resolved = true;
+        for (const struct addrinfo *one = list; one && !own; one = one->ai_next)
+            own = is_of_this_host(one->ai_addr, one->ai_addrlen);
+        freeaddrinfo(list);
+    }
+    if (!resolved)
         return "does not resolve on this host";
-    bool own = false;
-    for (const struct addrinfo *one = list; one && !own; one = one->ai_next)
-        own = is_of_this_host(one->ai_addr, one->ai_addrlen);
-    freeaddrinfo(list);
     return own ? NULL : "is no address of this host";
 }
 
@@ -252,24 +282,38 @@ zero_result mesh_connect(int *fd, const unsigned char address[MESH_ADDRESS_BYTES
     return zero_fail_errno(error, ZERO_E_IO, errnum, "calling");
 }
 
-zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadline_ns,
-                      struct base_error *error)
+// Connects to any address that a name stands for.
+static zero_result call_name(int *fd, const char *name, int port, uint64_t deadline_ns,
+                             struct base_error *error)
 {
-    *fd = -1;
     struct addrinfo *list;
-    const bool local = strcmp(master->address, "localhost") == 0;
-    const int missing = resolve(local ? loopback_of_host() : master->address, 0, &list);
+    const int missing = resolve(name, 0, &list);
     if (missing)
         return zero_fail(error, ZERO_E_IO, "its address: %s",
                          missing == EAI_SYSTEM ? strerror(errno) : gai_strerror(missing));
     struct base_error last = {.result = ZERO_OK};
     for (const struct addrinfo *one = list; one && *fd < 0; one = one->ai_next) {
         unsigned char address[MESH_ADDRESS_BYTES];
-        int port;
+        int unused;
         base_error_clear(&last);
-        if (from_socket(one->ai_addr, address, &port))
-            mesh_connect(fd, address, master->port, deadline_ns, &last);
+        if (from_socket(one->ai_addr, address, &unused))
+            mesh_connect(fd, address, port, deadline_ns, &last);
     }
     freeaddrinfo(list);
+    return *fd < 0 ? zero_fail(error, ZERO_E_IO, "%s", last.message) : ZERO_OK;
+}
+
+zero_result mesh_call(int *fd, const struct boot_master *master, int first, uint64_t deadline_ns,
+                      struct base_error *error)
+{
+    const int count = mesh_count_names(master);
+    struct base_error last = {.result = ZERO_OK};
+    *fd = -1;
+    for (int i = 0; i < count && *fd < 0; i++) {
+        char name[BOOT_ADDRESS_BYTES];
+        copy_name(name, master, (first + i) % count);
+        base_error_clear(&last);
+        call_name(fd, name, master->port, deadline_ns, &last);
+    }
     return *fd < 0 ? zero_fail(error, ZERO_E_IO, "%s", last.message) : ZERO_OK;
 }

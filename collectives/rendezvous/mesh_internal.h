@@ -58,8 +58,12 @@ zero_result mesh_listen(int *fd, const unsigned char address[MESH_ADDRESS_BYTES]
 zero_result mesh_connect(int *fd, const unsigned char address[MESH_ADDRESS_BYTES], int port,
                          uint64_t deadline_ns, struct base_error *error);
 
-/** Connects to any address that rank 0's name stands for. ZERO_E_IO, with why: none answers. */
-zero_result mesh_call(int *fd, const struct boot_master *master, uint64_t deadline_ns,
+/** How many names or addresses rank 0's address has, with commas between them. */
+int mesh_count_names(const struct boot_master *master);
+
+/** Connects to any address that one of rank 0's names stands for: these are tried in turn, from
+ * number `first` on, modulo how many there are. ZERO_E_IO, with why: none answers. */
+zero_result mesh_call(int *fd, const struct boot_master *master, int first, uint64_t deadline_ns,
                       struct base_error *error);
 
 /* ---- mesh.c */

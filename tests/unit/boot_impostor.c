@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -195,9 +196,69 @@ static void silent_callers_hold_up_nobody(void **state)
         close(silent[i]);
 }
 
+/* ------------------------------------------------------------------ several addresses */
+
+static int listen_at(unsigned char last, int port)
+{
+    const unsigned char address[MESH_ADDRESS_BYTES] = {
+        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = last};
+    int listener;
+    assert_int_equal(mesh_listen(&listener, address, port, 5, NULL), ZERO_OK);
+    return listener;
+}
+
+// Of rank 0's addresses some lead nowhere, and one to something else that has the same port.
+static void rank_0_is_found_at_one_of_its_addresses(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    const int elsewhere = listen_at(2, ranks.master.port);
+    for (int rank = 0; rank < 3; rank++)
+        mesh_ranks_start(
+            &ranks,
+            &(struct mesh_role){.rank = rank,
+                                .world = 3,
+                                .address = rank == 0   ? NULL
+                                           : rank == 1 ? "no-such-host.invalid,127.0.0.3,127.0.0.1"
+                                                       : "127.0.0.2,127.0.0.1"});
+    const int fd = mesh_ranks_take_call(&ranks, elsewhere);
+    assert_int_equal(send(fd, "HTTP/1.1 400 Bad Request\r\n\r\n......", 34, MSG_NOSIGNAL), 34);
+    mesh_ranks_end(&ranks);
+    for (int rank = 0; rank < 3; rank++)
+        boot_ranks_expect(&ranks.set, rank, ZERO_OK, NULL, NULL);
+    close(fd);
+    close(elsewhere);
+}
+
+// Where none of them is rank 0 a rank hears so, and does not call for ever.
+static void what_is_at_none_of_its_addresses_is_told(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    int listeners[2];
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    for (int i = 0; i < 2; i++)
+        listeners[i] = listen_at((unsigned char)(2 + i), ranks.master.port);
+    mesh_ranks_start(&ranks,
+                     &(struct mesh_role){.rank = 1, .world = 2, .address = "127.0.0.2,127.0.0.3"});
+    for (int i = 0; i < 2; i++) {
+        const int fd = mesh_ranks_take_call(&ranks, listeners[i]);
+        assert_int_equal(send(fd, "HTTP/1.1 400 Bad Request\r\n\r\n......", 34, MSG_NOSIGNAL), 34);
+        close(fd);
+    }
+    mesh_ranks_end(&ranks);
+    boot_ranks_expect(&ranks.set, 0, ZERO_E_INVALID, "it is no rank of zero",
+                      "127.0.0.2,127.0.0.3");
+    for (int i = 0; i < 2; i++)
+        close(listeners[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rank_0_is_found_at_one_of_its_addresses),
+        cmocka_unit_test(what_is_at_none_of_its_addresses_is_told),
         cmocka_unit_test(a_table_that_cannot_be_is_refused),
         cmocka_unit_test(why_rank_0_gives_up_is_printable),
         cmocka_unit_test(silent_callers_hold_up_nobody),

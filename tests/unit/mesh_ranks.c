@@ -140,7 +140,7 @@ int mesh_ranks_call(const struct mesh_ranks *ranks)
 {
     const uint64_t deadline = base_clock_ns() + ranks->set.patience_ns;
     int fd;
-    while (mesh_call(&fd, &ranks->master, deadline, NULL)) {
+    while (mesh_call(&fd, &ranks->master, 0, deadline, NULL)) {
         assert_true(base_clock_ns() < deadline);
         usleep(1000);
     }
