@@ -240,6 +240,15 @@ const struct boot_family boot_families[BOOT_FAMILIES] = {
                        .needs = {"PET_NPROC_PER_NODE"},
                        .read = boot_kubeflow_read,
                        .counts_hosts = true},
+    // What PMIx says where it is asked: no launcher sets PMIX_JOB_SIZE (boot_manager_discover()).
+    [BOOT_PMIX] = {.launcher = "PMIx",
+                   .rank = {"PMIX_RANK"},
+                   .world = "PMIX_JOB_SIZE",
+                   .local_rank = {"PMIX_LOCAL_RANK"},
+                   .local_world = {"PMIX_LOCAL_SIZE"},
+                   .hosts = {"PMIX_NUM_NODES"},
+                   .needs = {"PMIX_NAMESPACE", "PMIX_JOB_SIZE"},
+                   .job = job_jsm},
 };
 
 zero_result boot_half_fail(const struct boot_reading *half, struct base_error *error)

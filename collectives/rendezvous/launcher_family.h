@@ -25,6 +25,7 @@ enum boot_family_index {
     BOOT_SLURM,
     BOOT_TENSORFLOW,
     BOOT_KUBEFLOW,
+    BOOT_PMIX,
     BOOT_FAMILIES,
 };
 

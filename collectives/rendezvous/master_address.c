@@ -261,26 +261,32 @@ static zero_result look_for_master(struct boot_master *master, char *const *envi
     return result ? result : read_secret(master, environment, error);
 }
 
-static zero_result check_complete(const struct boot_master *master, struct base_error *error)
+static zero_result check_complete(const struct boot_master *master, char *const *environment,
+                                  struct base_error *error)
 {
+    static const char ask[] = "; or ZERO_PMI=1, for a program without MPI, to ask the launcher";
     if (*master->address && master->port)
         return ZERO_OK;
+    const bool asks =
+        !*master->address && !boot_variable(environment, "ZERO_PMI") &&
+        (boot_variable(environment, "PMI_FD") || boot_variable(environment, "PMI_PORT"));
     return zero_fail(error, ZERO_E_INVALID,
                      "no variable says %s: set MASTER_ADDR to the host of rank 0 and "
-                     "MASTER_PORT to a port of it, the same on all ranks",
-                     *master->address ? "at which port rank 0 listens" : "where rank 0 is");
+                     "MASTER_PORT to a port of it, the same on all ranks%s",
+                     *master->address ? "at which port rank 0 listens" : "where rank 0 is",
+                     asks ? ask : "");
 }
 
 zero_result boot_find_master(struct boot_master *master, char *const *environment,
                              struct base_error *error)
 {
     const zero_result result = look_for_master(master, environment, error);
-    return result ? result : check_complete(master, error);
+    return result ? result : check_complete(master, environment, error);
 }
 
 zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
                                  struct base_error *error)
 {
     const zero_result result = look_for_master(master, environment, error);
-    return result || !*master->address ? result : check_complete(master, error);
+    return result || !*master->address ? result : check_complete(master, environment, error);
 }

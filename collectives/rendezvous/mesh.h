@@ -55,6 +55,25 @@ zero_result boot_find_master(struct boot_master *master, char *const *environmen
 zero_result boot_find_any_master(struct boot_master *master, char *const *environment,
                                  struct base_error *error);
 
+/** Whether a process manager can be asked where rank 0 is, by boot_manager_master(): PMIx, or with
+ * ZERO_PMI=1 PMI-1 (PMI_FD, PMI_PORT), which counts this rank as the same. ZERO_E_INVALID: ZERO_PMI
+ * is neither 0 nor 1. *Local.* */
+zero_result boot_manager_look(bool *offered, int rank, int world, char *const *environment,
+                              struct base_error *error);
+
+/**
+ * Where rank 0 is if no variable says so: it keeps a port, and publishes that and its addresses,
+ * and all ranks hear of it from their process manager. `meeting`: rank, world, deadline_ns, log,
+ * remind_ns, asked. The secret is that of boot_find_master(). A process asks once: what it has
+ * heard holds for its later communicators. *Collective.*
+ *
+ * ZERO_E_UNSUPPORTED: the manager, or its library, is not there, or the program uses it by itself.
+ * ZERO_E_INVALID: it answers what it can't. ZERO_E_TIMEOUT: ranks are missing, or it does not
+ * answer. ZERO_E_ABORTED: this rank is asked to stop. ZERO_E_PEER, ZERO_E_IO: it has gone.
+ */
+zero_result boot_manager_master(struct boot_master *master, const struct boot_meeting *meeting,
+                                char *const *environment, struct base_error *error);
+
 /** The id of a job whose ranks meet there: as boot_job(), but without the user id, which may differ
  * between hosts, and made of the address and the port where the launchers have none: ranks of
  * several hosts have no parent process in common. With the user id at a loopback address then.

@@ -54,6 +54,21 @@ struct boot_place {
 zero_result boot_discover(struct boot_place *place, char *const *environment,
                           struct base_error *error);
 
+/**
+ * Finds the place as boot_discover() does. Where the variables leave it open and PMIx has started
+ * the process (PMIX_NAMESPACE, PMIX_RANK), asks PMIx how many ranks there are, and how many on this
+ * host: its answers count as variables of that name, PMIX_JOB_SIZE and the like, and nothing that
+ * the variables contradict is believed. ZERO_PMI=0 forbids it. A process asks once, and has to call
+ * boot_manager_leave() then. Errors: those of boot_discover(), and why PMIx can't be asked.
+ * *Local.*
+ */
+zero_result boot_manager_discover(struct boot_place *place, char *const *environment,
+                                  struct base_error *error);
+
+/** Leaves PMIx, if a rank has asked it and not left; a process that ends before has failed in its
+ * eyes. *Local.* */
+void boot_manager_leave(void);
+
 /** Whether the launcher says that some ranks are on other hosts; if it is not known where they are,
  * false. *Local.* */
 bool boot_place_is_apart(const struct boot_place *place);

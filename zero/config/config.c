@@ -21,7 +21,8 @@ static const char *const other_variables[] = {
     "ZERO_RESTARTS",    "ZERO_FIRST_WORLD",
     "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
     "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
-    "ZERO_STOP_SIGNAL", "ZERO_PLAN_PROBE",
+    "ZERO_PMI",         "ZERO_STOP_SIGNAL",
+    "ZERO_PLAN_PROBE",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
@@ -358,8 +359,10 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = read_environment(&resolution);
     if (!result)
         result = read_options(&resolution);
-    if (result)
+    if (result) {
+        boot_manager_leave();
         return result;
+    }
 
     store_all(&resolution);
     config->nccl_comm = known.nccl_comm;
@@ -370,6 +373,8 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
         result = set_log(config, &known, error);
     if (!result)
         warn_of_unknown_variables(config);
+    if (result)
+        boot_manager_leave();
     return result;
 }
 

@@ -127,6 +127,8 @@ struct eng_config {
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char job[BOOT_JOB_BYTES];
     struct boot_master meeting; /**< tcp, or .unplaced: where rank 0 is */
+    bool asks_manager;          /**< no variable says where rank 0 is, but a process manager can be
+                                     asked: eng_config_meet() does */
     bool unplaced;              /**< the launcher says where rank 0 is, but not how many ranks are
                                      on this host: eng_config_meet() finds out */
 
@@ -155,11 +157,13 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
 zero_result eng_config_decide(struct eng_config *config, struct base_error *error);
 
 /**
- * A rank that is .unplaced meets the others where rank 0 is, learns how many are on this host, and
- * decides everything again that follows from it. local_rank stays what the launcher says, if it
+ * Asks the process manager where rank 0 is, if the rank .asks_manager, and leaves it in any case.
+ * A rank that is .unplaced then meets the others where rank 0 is, learns how many are on this host,
+ * and decides everything again that follows from it. local_rank stays what the launcher says, if it
  * says it. *mesh has the ranks' connections if they go by tcp, for coll_open(); else, and after a
  * failure, it is all zero. `asked` tells whether this rank is asked to stop meanwhile. Does nothing
- * for any other rank. *Collective.* Fails as boot_mesh_open() and eng_config_decide() do.
+ * for any other rank. *Collective.* Fails as boot_manager_master(), boot_mesh_open() and
+ * eng_config_decide() do.
  */
 zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error);

@@ -14,23 +14,39 @@
 #include <string.h>
 #include <unistd.h>
 
+// Where rank 0 is: what the variables say, or whether a process manager can be asked.
+static zero_result read_master(struct eng_config *config, struct base_error *error)
+{
+    struct base_error why = {.result = ZERO_OK};
+    zero_result result = boot_find_any_master(&config->meeting, environ, &why);
+    if (!result && !*config->meeting.address)
+        result =
+            boot_manager_look(&config->asks_manager, config->rank, config->world, environ, &why);
+    if (!result && config->by_network && !config->asks_manager)
+        result = boot_find_master(&config->meeting, environ, &why);
+    return result ? zero_fail(error, result, "%s%s", why.message,
+                              config->local_world > 0
+                                  ? ""
+                                  : "; if all ranks are on this host, transport=shm needs neither")
+                  : ZERO_OK;
+}
+
 // Where rank 0 is, if ranks meet there: because they go by tcp, or to find out whether they have
 // to. A variable that is missing does not say that all of them are on this host.
 static zero_result find_master(struct eng_config *config, struct base_error *error)
 {
     const bool known = config->local_world > 0;
-    struct base_error why = {.result = ZERO_OK};
     config->unplaced = false;
     if (config->world == 1 || config->plan || config->team)
         return ZERO_OK;
     if (!config->by_network && (known || eng_config_given(config, "transport")))
         return ZERO_OK;
-    if (config->by_network ? boot_find_master(&config->meeting, environ, &why)
-                           : boot_find_any_master(&config->meeting, environ, &why))
-        return zero_fail(error, why.result, "%s%s", why.message,
-                         known ? ""
-                               : "; if all ranks are on this host, transport=shm needs neither");
-    config->unplaced = !known && *config->meeting.address;
+    if (config->asks_manager && *config->meeting.address) // it has answered
+        return ZERO_OK;
+    const zero_result result = read_master(config, error);
+    if (result)
+        return result;
+    config->unplaced = !known && (config->asks_manager || *config->meeting.address);
     if (config->unplaced && config->world > BOOT_MESH_MAX)
         return zero_fail(
             error, ZERO_E_INVALID,

@@ -31,13 +31,26 @@ static void tell(const struct eng_config *config)
         config->world);
 }
 
+// Asks it where rank 0 is, if no variable says so, and leaves it, whatever it was asked.
+static zero_result ask_manager(struct eng_config *config, const struct boot_meeting *meeting,
+                               struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    if (config->asks_manager)
+        result = boot_manager_master(&config->meeting, meeting, environ, error);
+    boot_manager_leave();
+    if (result || !config->asks_manager)
+        return result;
+    boot_job_at(config->job, &config->meeting, environ);
+    base_logf(&config->log, ZERO_LOG_INFO, "core", "rank 0 is at port %d of %s, %s says",
+              config->meeting.port, config->meeting.address, config->meeting.source);
+    return ZERO_OK;
+}
+
 zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), struct boot_mesh *mesh,
                             struct base_error *error)
 {
     *mesh = (struct boot_mesh){.world = 0};
-    if (!config->unplaced)
-        return ZERO_OK;
-    assert(config->world > 1 && config->world <= BOOT_MESH_MAX);
     const struct boot_meeting meeting = {
         .rank = config->rank,
         .world = config->world,
@@ -47,7 +60,11 @@ zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), stru
         .log = &config->log,
         .asked = asked,
     };
-    zero_result result = boot_mesh_open(mesh, &meeting, &config->meeting, error);
+    zero_result result = ask_manager(config, &meeting, error);
+    if (result || !config->unplaced)
+        return result;
+    assert(config->world > 1 && config->world <= BOOT_MESH_MAX);
+    result = boot_mesh_open(mesh, &meeting, &config->meeting, error);
     if (result)
         return result;
     const int local_rank = config->local_rank < 0 ? mesh->local_rank : config->local_rank;

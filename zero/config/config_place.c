@@ -88,9 +88,13 @@ static zero_result check_address(const struct boot_place *place, struct base_err
 {
     struct boot_master master;
     struct base_error why = {.result = ZERO_OK};
-    if (!boot_place_is_apart(place) || place->local_world ||
-        boot_find_master(&master, environ, &why) == ZERO_OK)
+    bool offered;
+    if (!boot_place_is_apart(place) || place->local_world)
         return ZERO_OK;
+    const zero_result result =
+        boot_manager_look(&offered, place->rank, place->world, environ, error);
+    if (result || offered || boot_find_master(&master, environ, &why) == ZERO_OK)
+        return result;
     return zero_fail(error, why.result, "%s: the ranks are on %d hosts, but %s", place->source,
                      place->hosts, why.message);
 }
@@ -103,7 +107,7 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
                          "zero_config.%s is set, but .world is 0: give rank and world",
                          user->rank ? "rank" : "team");
     struct boot_place place;
-    zero_result result = boot_discover(&place, environ, error);
+    zero_result result = boot_manager_discover(&place, environ, error);
     if (!result)
         result = check_address(&place, error);
     if (result)
