@@ -9,8 +9,8 @@ set -eu
 packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburing-dev"
 packages="$packages libxxhash-dev libzstd-dev"
 packages="$packages ninja-build patch pkg-config"
-test_packages="clang clang-format clang-tidy g++ libcmocka-dev libmpich-dev libopenmpi-dev mandoc"
-test_packages="$test_packages mpich openmpi-bin openssl python3"
+test_packages="clang clang-format clang-tidy g++ iproute2 libcmocka-dev libmpich-dev libopenmpi-dev"
+test_packages="$test_packages mandoc mpich openmpi-bin openssl python3"
 
 case "$#:${1-}" in
 0:) ;;

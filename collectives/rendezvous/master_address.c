@@ -4,6 +4,7 @@
 #include "collectives/rendezvous/launcher_family.h"
 #include "collectives/rendezvous/launcher_variables.h"
 #include "collectives/rendezvous/mesh.h"
+#include "collectives/rendezvous/process_manager.h"
 
 #include "base/hash.h"
 
@@ -264,17 +265,21 @@ static zero_result look_for_master(struct boot_master *master, char *const *envi
 static zero_result check_complete(const struct boot_master *master, char *const *environment,
                                   struct base_error *error)
 {
-    static const char ask[] = "; or ZERO_PMI=1, for a program without MPI, to ask the launcher";
     if (*master->address && master->port)
         return ZERO_OK;
+    const char *manager = *master->address ? NULL : boot_manager_name(environment);
+    if (manager)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "no variable says where rank 0 is: the ranks ask %s", manager);
     const bool asks =
         !*master->address && !boot_variable(environment, "ZERO_PMI") &&
         (boot_variable(environment, "PMI_FD") || boot_variable(environment, "PMI_PORT"));
-    return zero_fail(error, ZERO_E_INVALID,
-                     "no variable says %s: set MASTER_ADDR to the host of rank 0 and "
-                     "MASTER_PORT to a port of it, the same on all ranks%s",
-                     *master->address ? "at which port rank 0 listens" : "where rank 0 is",
-                     asks ? ask : "");
+    return zero_fail(
+        error, ZERO_E_INVALID,
+        "no variable says %s: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a port of "
+        "it, the same on all ranks%s",
+        *master->address ? "at which port rank 0 listens" : "where rank 0 is",
+        asks ? "; or ZERO_PMI=1, for a program without MPI, to ask the launcher" : "");
 }
 
 zero_result boot_find_master(struct boot_master *master, char *const *environment,

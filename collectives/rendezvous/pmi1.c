@@ -9,6 +9,7 @@
 #include "collectives/rendezvous/launcher_variables.h"
 #include "collectives/rendezvous/mesh_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,6 +76,7 @@ static zero_result fail_transfer(const struct pmi *pmi, struct base_error *error
 static zero_result send_line(struct pmi *pmi, const char *line, struct base_error *error)
 {
     const size_t length = strlen(line);
+    assert(length > 0 && line[length - 1] == '\n' && pmi->fd >= 0);
     snprintf(pmi->asked, sizeof pmi->asked, "%.*s", (int)strcspn(line, "\n"), line);
     for (size_t done = 0; done < length;) {
         const ssize_t moved =
@@ -108,6 +110,7 @@ static bool take_line(struct pmi *pmi)
 
 static zero_result receive_line(struct pmi *pmi, struct base_error *error)
 {
+    assert(pmi->fd >= 0 && pmi->board);
     while (!take_line(pmi)) {
         if (pmi->used == sizeof pmi->come)
             return zero_fail(error, ZERO_E_INVALID,
@@ -267,6 +270,7 @@ static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n";
 static zero_result begin(struct pmi *pmi, struct base_error *error)
 {
     int version, keys;
+    assert(pmi->state != BEGUN);
     zero_result result = request(pmi, init, "response_to_init", error);
     if (!result && !number_field(pmi, "pmi_version", 1, 1, &version))
         result = fail_answer(pmi, error);
@@ -287,7 +291,7 @@ static zero_result begin(struct pmi *pmi, struct base_error *error)
 
 /* ------------------------------------------------------------------ the store */
 
-// Of the addresses in "port@address,address" as many as the server's values have room for.
+// Leaves out addresses of "port@address,address" for which the server's values have no room.
 static void shorten(char *text, int value_max)
 {
     while (strlen(text) >= (size_t)value_max) {
@@ -298,16 +302,17 @@ static void shorten(char *text, int value_max)
     }
 }
 
-static zero_result put(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct base_error *error)
+static zero_result put_text(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct base_error *error)
 {
     char line[LINE_BYTES];
+    assert(pmi->board->rank == 0 && pmi->state == BEGUN);
     shorten(text, pmi->value_max);
     snprintf(line, sizeof line, "cmd=put kvsname=%s key=" BOOT_BOARD_KEY " value=%s\n", pmi->kvs,
              text);
     return request(pmi, line, "put_result", error);
 }
 
-static zero_result get(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct base_error *error)
+static zero_result get_text(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct base_error *error)
 {
     char line[LINE_BYTES];
     snprintf(line, sizeof line, "cmd=get kvsname=%s key=" BOOT_BOARD_KEY "\n", pmi->kvs);
@@ -335,7 +340,8 @@ static void leave(void)
     session = (struct pmi){.fd = -1};
 }
 
-static zero_result exchange(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct base_error *error)
+static zero_result exchange_lines(struct pmi *pmi, char text[BOOT_BOARD_BYTES],
+                                  struct base_error *error)
 {
     const struct boot_board *board = pmi->board;
     zero_result result = open_server(pmi, error);
@@ -345,27 +351,27 @@ static zero_result exchange(struct pmi *pmi, char text[BOOT_BOARD_BYTES], struct
     if (!result)
         result = begin(pmi, error);
     if (!result && board->rank == 0)
-        result = put(pmi, text, error);
+        result = put_text(pmi, text, error);
     if (!result)
         result = request(pmi, "cmd=barrier_in\n", "barrier_out", error);
     if (!result)
-        result = get(pmi, text, error);
+        result = get_text(pmi, text, error);
     if (!result)
         result = request(pmi, "cmd=finalize\n", "finalize_ack", error);
     return result;
 }
 
-static zero_result publish(struct boot_board *board, char text[BOOT_BOARD_BYTES],
-                           struct base_error *error)
+static zero_result publish_by_lines(struct boot_board *board, char text[BOOT_BOARD_BYTES],
+                                    struct base_error *error)
 {
     session.board = board;
-    const zero_result result = exchange(&session, text, error);
+    const zero_result result = exchange_lines(&session, text, error);
     session.state = ENDED; // a server that has failed is not told so
     leave();
     return result;
 }
 
-// A server that is called says it when it is; one that has left a descriptor has set the variables.
+// A server that is called says at once which rank calls.
 static zero_result find_place(struct boot_manager_place *place, char *const *environment,
                               struct base_error *error)
 {
@@ -383,18 +389,24 @@ static zero_result find_place(struct boot_manager_place *place, char *const *env
     return result;
 }
 
-static bool is_started(char *const *environment)
+static bool is_there(char *const *environment)
 {
-    return !boot_variable(environment, "PMI_FD") && boot_variable(environment, "PMI_PORT");
+    return boot_variable(environment, "PMI_FD") || boot_variable(environment, "PMI_PORT");
+}
+
+// One that has left a descriptor has set the variables, too.
+static bool is_placing(char *const *environment)
+{
+    return is_there(environment) && !boot_variable(environment, "PMI_FD");
 }
 
 // Its numbers of ranks are those of the job, where the variables say them.
-static bool is_offered(char *const *environment, int rank, int world)
+static bool is_counting(char *const *environment, int rank, int world)
 {
     const char *rank_text = boot_variable(environment, "PMI_RANK");
     const char *world_text = boot_variable(environment, "PMI_SIZE");
     int number = 0;
-    if (!boot_variable(environment, "PMI_FD") && !is_started(environment))
+    if (!is_there(environment))
         return false;
     if (!rank_text)
         rank_text = boot_variable(environment, "PMI_ID");
@@ -408,8 +420,9 @@ static bool is_offered(char *const *environment, int rank, int world)
 const struct boot_manager boot_pmi1 = {.size = sizeof(struct boot_manager),
                                        .name = "PMI-1",
                                        .names = {"PMI_RANK", "PMI_SIZE"},
-                                       .is_started = is_started,
-                                       .is_offered = is_offered,
+                                       .is_there = is_there,
+                                       .is_placing = is_placing,
+                                       .is_counting = is_counting,
                                        .find_place = find_place,
-                                       .publish = publish,
+                                       .publish = publish_by_lines,
                                        .leave = leave};

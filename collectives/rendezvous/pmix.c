@@ -8,6 +8,7 @@
 #include "base/library.h"
 #include "collectives/rendezvous/launcher_variables.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -185,6 +186,7 @@ static bool find_number(int *number, const char *key, uint32_t rank, int min, in
 {
     struct pmix_process of = session.self;
     struct pmix_value *value = NULL;
+    assert(session.joined && min <= max);
     of.rank = rank;
     if (pmix.get(&of, key, NULL, 0, &value) || !value)
         return false;
@@ -220,9 +222,10 @@ static zero_result find_place(struct boot_manager_place *place, char *const *env
 
 /* ------------------------------------------------------------------ the place of rank 0 */
 
-static zero_result put(char *text, struct base_error *error)
+static zero_result put_value(char *text, struct base_error *error)
 {
     struct pmix_value value = {.type = PMIX_STRING};
+    assert(session.joined && session.self.rank == 0);
     value.string = text;
     int status = pmix.put(PMIX_GLOBAL, BOOT_BOARD_KEY, &value);
     if (status)
@@ -250,6 +253,7 @@ static zero_result await_all(struct boot_board *board, struct fence *fence,
 {
     const struct pmix_info collect = {.key = "pmix.collect",
                                       .value = {.type = PMIX_BOOL, .flag = true}};
+    assert(session.joined && fence && !fence->done);
     const int status = pmix.fence(NULL, 0, &collect, 1, fence_done, fence);
     if (status == PMIX_DONE)
         return ZERO_OK;
@@ -266,8 +270,8 @@ static zero_result await_all(struct boot_board *board, struct fence *fence,
     return fence->status ? fail("PMIx_Fence", fence->status, error) : ZERO_OK;
 }
 
-static zero_result get(const struct boot_board *board, char text[BOOT_BOARD_BYTES],
-                       struct base_error *error)
+static zero_result get_value(const struct boot_board *board, char text[BOOT_BOARD_BYTES],
+                             struct base_error *error)
 {
     struct pmix_process rank_0 = session.self;
     struct pmix_value *value = NULL;
@@ -287,8 +291,8 @@ static zero_result get(const struct boot_board *board, char text[BOOT_BOARD_BYTE
                 : zero_fail(error, ZERO_E_INVALID, "what rank 0 has put is no text of its length");
 }
 
-static zero_result exchange(struct boot_board *board, char text[BOOT_BOARD_BYTES],
-                            struct base_error *error)
+static zero_result exchange_values(struct boot_board *board, char text[BOOT_BOARD_BYTES],
+                                   struct base_error *error)
 {
     struct boot_manager_place place;
     zero_result result = find_place(&place, board->environment, error);
@@ -299,34 +303,34 @@ static zero_result exchange(struct boot_board *board, char text[BOOT_BOARD_BYTES
     if (!result && !fence)
         result = zero_fail(error, ZERO_E_NOMEM, "no memory to wait for all ranks");
     if (!result && board->rank == 0)
-        result = put(text, error);
+        result = put_value(text, error);
     if (!result)
         result = await_all(board, fence, error);
     if (result) // the call-back may be yet to come
         return result;
     base_free(fence);
-    return get(board, text, error);
+    return get_value(board, text, error);
 }
 
-static zero_result publish(struct boot_board *board, char text[BOOT_BOARD_BYTES],
-                           struct base_error *error)
+static zero_result publish_by_library(struct boot_board *board, char text[BOOT_BOARD_BYTES],
+                                      struct base_error *error)
 {
-    const zero_result result = exchange(board, text, error);
+    const zero_result result = exchange_values(board, text, error);
     leave();
     return result;
 }
 
-static bool is_started(char *const *environment)
+static bool is_there(char *const *environment)
 {
     return boot_variable(environment, "PMIX_NAMESPACE") && boot_variable(environment, "PMIX_RANK");
 }
 
 // How many ranks there are it alone knows.
-static bool is_offered(char *const *environment, int rank, int world)
+static bool is_counting(char *const *environment, int rank, int world)
 {
     (void)world;
     int number = 0;
-    return is_started(environment) &&
+    return is_there(environment) &&
            !boot_number(&number, "", boot_variable(environment, "PMIX_RANK"), 0, BOOT_NUMBER_MAX,
                         NULL) &&
            number == rank;
@@ -336,8 +340,9 @@ const struct boot_manager boot_pmix = {
     .size = sizeof(struct boot_manager),
     .name = "PMIx",
     .names = {"PMIX_RANK", "PMIX_JOB_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE", "PMIX_NUM_NODES"},
-    .is_started = is_started,
-    .is_offered = is_offered,
+    .is_there = is_there,
+    .is_placing = is_there,
+    .is_counting = is_counting,
     .find_place = find_place,
-    .publish = publish,
+    .publish = publish_by_library,
     .leave = leave};

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "collectives/rendezvous/launcher_variables.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static zero_result choose(const struct boot_manager **manager, int rank, int wor
     const zero_result result = permitted(managers, environment, error);
     *manager = NULL;
     for (int i = 0; managers[i] && !*manager; i++)
-        if (managers[i]->is_offered(environment, rank, world))
+        if (managers[i]->is_counting(environment, rank, world))
             *manager = managers[i];
     return result;
 }
@@ -67,6 +68,16 @@ zero_result boot_manager_look(bool *offered, int rank, int world, char *const *e
     const zero_result result = choose(&manager, rank, world, environment, error);
     *offered = manager != NULL;
     return result;
+}
+
+const char *boot_manager_name(char *const *environment)
+{
+    const struct boot_manager *managers[3];
+    permitted(managers, environment, NULL);
+    for (int i = 0; managers[i]; i++)
+        if (managers[i]->is_there(environment))
+            return managers[i]->name;
+    return NULL;
 }
 
 zero_result boot_manager_check_program(struct base_error *error)
@@ -152,9 +163,9 @@ zero_result boot_manager_discover(struct boot_place *place, char *const *environ
         return result;
     result = boot_discover(place, environment, &why);
     for (int i = 0; result && managers[i]; i++)
-        if (managers[i]->is_started(environment))
+        if (managers[i]->is_placing(environment))
             return discover_by(place, managers[i], environment, &why, error);
-    const bool hint = result && boot_pmi1.is_started(environment);
+    const bool hint = result && boot_pmi1.is_placing(environment);
     return result
                ? zero_fail(error, result, "%s%s", why.message,
                            hint ? "; ZERO_PMI=1 asks the launcher, for a program without MPI" : "")
@@ -210,12 +221,13 @@ static zero_result read_place(struct boot_master *master, const char *text,
     return zero_fail(error, ZERO_E_INVALID, "it has \"%.80s\" as the place of rank 0", shown);
 }
 
-static zero_result exchange(const struct boot_manager *manager, struct boot_board *board,
-                            struct base_error *error)
+static zero_result exchange_place(const struct boot_manager *manager, struct boot_board *board,
+                                  struct base_error *error)
 {
     char text[BOOT_BOARD_BYTES] = "";
     struct boot_master *master = &answered.master;
     zero_result result = ZERO_OK;
+    assert(manager->size == sizeof *manager && board->world > 1);
     *master = (struct boot_master){.port = 0};
     snprintf(master->source, sizeof master->source, "%s", manager->name);
     if (board->rank == 0 && answered.reserved < 0)
@@ -236,7 +248,7 @@ static zero_result ask(const struct boot_manager *manager, struct boot_board *bo
     zero_result result = ZERO_OK;
     pthread_mutex_lock(&answered.mutex);
     if (!answered.found)
-        result = exchange(manager, board, &why);
+        result = exchange_place(manager, board, &why);
     if (result)
         boot_fd_close(&answered.reserved);
     answered.found = answered.found || !result;

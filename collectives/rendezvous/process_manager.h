@@ -45,10 +45,12 @@ struct boot_manager {
     /** As which variables the numbers of a place count, in their order; NULL: the last one is
      * before this. */
     const char *names[BOOT_MANAGER_NAMES];
-    /** Whether the variables show one that may say more of this process than they do. *Local.* */
-    bool (*is_started)(char *const *environment);
-    /** Whether they show one that counts this rank. *Local.* */
-    bool (*is_offered)(char *const *environment, int rank, int world);
+    /** Whether the variables show one. *Local.* */
+    bool (*is_there)(char *const *environment);
+    /** Whether it may say more of this process than they do. *Local.* */
+    bool (*is_placing)(char *const *environment);
+    /** Whether it counts this rank as the same. *Local.* */
+    bool (*is_counting)(char *const *environment, int rank, int world);
     /** Asks it for this process's place, and does not leave it. ZERO_E_UNSUPPORTED: it is not
      * there, or the program uses it by itself. ZERO_E_INVALID: it says what can't be.
      * ZERO_E_TIMEOUT: it says nothing. ZERO_E_PEER, ZERO_E_IO: it has gone. *Local.* */
@@ -64,6 +66,10 @@ struct boot_manager {
 };
 
 extern const struct boot_manager boot_pmix, boot_pmi1;
+
+/** The manager that ranks with these variables ask where rank 0 is, if one counts them; NULL: none.
+ * *Local.* */
+const char *boot_manager_name(char *const *environment);
 
 /** Fails if the program is one of MPI, initialised or not: that talks to the manager by itself, and
  * some can't if another part of the process has. ZERO_E_UNSUPPORTED. *Local.* */

@@ -1,7 +1,8 @@
 /**
  * collectives/rendezvous/rendezvous.h: which rank am I, of how many, and where are the others?
  *
- * Discovery reads the launcher's environment and touches nothing else. Rendezvous brings the ranks
+ * Discovery reads the launcher's environment and touches nothing else; where that leaves something
+ * open, a process manager may be asked (process_manager.h). Rendezvous brings the ranks
  * of one host together over an abstract unix socket and lets them pass bytes and descriptors to
  * each other; after that they talk through shared memory, and the link only says who has died.
  */

@@ -126,6 +126,10 @@ static void what_is_missing_or_malformed_is_named(void **state)
         const char *part;
     } wrong[] = {
         {{"HOME=/"}, "no variable says where rank 0 is"},
+        {{"PMIX_NAMESPACE=7", "PMIX_RANK=1"}, "the ranks ask PMIx"},
+        {{"PMIX_NAMESPACE=7", "PMIX_RANK=1", "ZERO_PMI=0"}, "set MASTER_ADDR"},
+        {{"PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=4"}, "all ranks; or ZERO_PMI=1, for a program"},
+        {{"PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=4", "ZERO_PMI=1"}, "the ranks ask PMI-1"},
         {{"MASTER_ADDR=a"}, "at which port rank 0 listens"},
         {{"MASTER_PORT=29500"}, "where rank 0 is"},
         {{"MASTER_ADDR=a", "MASTER_PORT=0"}, "MASTER_PORT=0 is no number from 1 to 65534"},

@@ -255,19 +255,26 @@ static void ranks_hear_where_rank_0_is(void **state)
     assert_null(strchr(heard[1].address, ' '));
 }
 
+static int listen_somewhere(int *port)
+{
+    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
+        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+    unsigned char address[MESH_ADDRESS_BYTES];
+    int listener;
+    assert_int_equal(mesh_listen(&listener, loopback, 0, 5, NULL), ZERO_OK);
+    assert_true(mesh_address(listener, false, address, port));
+    return listener;
+}
+
 /** A rank that calls the server by its port, and is told there which it is. */
 static void the_server_says_which_rank_calls(void **state)
 {
     (void)state;
-    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
-        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
-    unsigned char address[MESH_ADDRESS_BYTES];
     struct question question = {
         .rank = 2, .world = 7, .timeout_ms = 20000, .discovers = true, .variables = {"ZERO_PMI=1"}};
     char line[LINE];
-    int listener, port;
-    assert_int_equal(mesh_listen(&listener, loopback, 0, 5, NULL), ZERO_OK);
-    assert_true(mesh_address(listener, false, address, &port));
+    int port;
+    const int listener = listen_somewhere(&port);
     snprintf(question.variables[1], 64, "PMI_PORT=127.0.0.1:%d", port);
     snprintf(question.variables[2], 64, "PMI_ID=2");
     for (int leaves = 0; leaves < 2; leaves++) {
@@ -375,8 +382,6 @@ static void what_a_server_says_wrongly_is_shown(void **state)
 static void a_server_that_counts_others_is_refused(void **state)
 {
     (void)state;
-    static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
-        [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
     static const struct {
         const char *says, *text;
     } cases[] = {
@@ -386,12 +391,10 @@ static void a_server_that_counts_others_is_refused(void **state)
         {"cmd=initack rc=4\n", "rc=4"},
         {"", "closed its connection after \"cmd=initack"},
     };
-    unsigned char address[MESH_ADDRESS_BYTES];
     struct question question = {.rank = 2, .world = 7, .timeout_ms = 20000};
     char line[LINE];
-    int listener, port;
-    assert_int_equal(mesh_listen(&listener, loopback, 0, 5, NULL), ZERO_OK);
-    assert_true(mesh_address(listener, false, address, &port));
+    int port;
+    const int listener = listen_somewhere(&port);
     snprintf(question.variables[0], 64, "ZERO_PMI=1");
     snprintf(question.variables[1], 64, "PMI_PORT=localhost:%d", port);
     snprintf(question.variables[2], 64, "PMI_ID=2");
@@ -451,39 +454,6 @@ static void variables_that_cannot_be_are_named(void **state)
     close(plain[1]);
 }
 
-/** Which manager is asked, if any. */
-static void it_is_asked_where_the_user_says_so(void **state)
-{
-    (void)state;
-    static const struct {
-        char *variables[6];
-        bool offered;
-    } cases[] = {
-        {{"PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
-        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, true},
-        {{"ZERO_PMI=0", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
-        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=0", "PMI_SIZE=2", NULL}, false},
-        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=8", NULL}, false},
-        {{"ZERO_PMI=1", "PMI_FD=5", NULL}, true},
-        {{"ZERO_PMI=1", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
-        {{"ZERO_PMI=1", "PMI_PORT=a:1", "PMI_ID=1", NULL}, true},
-        {{"PMIX_NAMESPACE=7", "PMIX_RANK=1", NULL}, true},
-        {{"PMIX_NAMESPACE=7", "PMIX_RANK=0", NULL}, false},
-        {{"PMIX_RANK=1", NULL}, false},
-        {{"ZERO_PMI=0", "PMIX_NAMESPACE=7", "PMIX_RANK=1", NULL}, false},
-        {{NULL}, false},
-    };
-    bool offered;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(boot_manager_look(&offered, 1, 2, cases[i].variables, NULL), ZERO_OK);
-        assert_int_equal(offered, cases[i].offered);
-    }
-    struct base_error error = {.result = ZERO_OK};
-    char *const odd[] = {"ZERO_PMI=yes", NULL};
-    assert_int_equal(boot_manager_look(&offered, 1, 2, odd, &error), ZERO_E_INVALID);
-    assert_non_null(strstr(error.message, "ZERO_PMI=yes"));
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -500,7 +470,6 @@ int main(void)
         cmocka_unit_test(what_a_server_says_wrongly_is_shown),
         cmocka_unit_test(a_server_that_counts_others_is_refused),
         cmocka_unit_test(variables_that_cannot_be_are_named),
-        cmocka_unit_test(it_is_asked_where_the_user_says_so),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -430,6 +430,39 @@ static void variables_that_disagree_stay_an_error(void **state)
     assert_int_equal(heard->inits, 0);
 }
 
+/** Which manager is asked, if any. */
+static void it_is_asked_where_the_user_says_so(void **state)
+{
+    (void)state;
+    static const struct {
+        char *variables[6];
+        bool offered;
+    } cases[] = {
+        {{"PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
+        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, true},
+        {{"ZERO_PMI=0", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
+        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=0", "PMI_SIZE=2", NULL}, false},
+        {{"ZERO_PMI=1", "PMI_FD=5", "PMI_RANK=1", "PMI_SIZE=8", NULL}, false},
+        {{"ZERO_PMI=1", "PMI_FD=5", NULL}, true},
+        {{"ZERO_PMI=1", "PMI_RANK=1", "PMI_SIZE=2", NULL}, false},
+        {{"ZERO_PMI=1", "PMI_PORT=a:1", "PMI_ID=1", NULL}, true},
+        {{"PMIX_NAMESPACE=7", "PMIX_RANK=1", NULL}, true},
+        {{"PMIX_NAMESPACE=7", "PMIX_RANK=0", NULL}, false},
+        {{"PMIX_RANK=1", NULL}, false},
+        {{"ZERO_PMI=0", "PMIX_NAMESPACE=7", "PMIX_RANK=1", NULL}, false},
+        {{NULL}, false},
+    };
+    bool offered;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(boot_manager_look(&offered, 1, 2, cases[i].variables, NULL), ZERO_OK);
+        assert_int_equal(offered, cases[i].offered);
+    }
+    struct base_error error = {.result = ZERO_OK};
+    char *const odd[] = {"ZERO_PMI=yes", NULL};
+    assert_int_equal(boot_manager_look(&offered, 1, 2, odd, &error), ZERO_E_INVALID);
+    assert_non_null(strstr(error.message, "ZERO_PMI=yes"));
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -448,6 +481,7 @@ int main(void)
         cmocka_unit_test(numbers_that_cannot_be_are_refused),
         cmocka_unit_test(an_exchange_that_fails_is_told),
         cmocka_unit_test(variables_that_disagree_stay_an_error),
+        cmocka_unit_test(it_is_asked_where_the_user_says_so),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
