@@ -110,6 +110,8 @@ refuse() {
 # Open MPI's own variables; PMIX_* stay.
 without="env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK
          -u OMPI_COMM_WORLD_LOCAL_SIZE -u OMPI_COMM_WORLD_NODE_RANK"
+gone="-u PMIX_SERVER_URI2 -u PMIX_SERVER_URI21 -u PMIX_SERVER_URI3 -u PMIX_SERVER_URI4
+      -u PMIX_SERVER_URI41"
 
 case "$where.$launcher" in
 one.hydra)
@@ -124,9 +126,13 @@ one.openmpi)
     expect 3 tcp "PMIx says" env ZERO_TRANSPORT=tcp "$program"
     expect 2 shm "rank 0 of 2" $without "$program"
     expect 2 tcp "PMIx says" $without ZERO_TRANSPORT=tcp "$program"
+    # Where it is not there, and no variable says how many ranks are here, they may all be here.
+    expect 2 shm "PMIx can't be asked: .*; only ranks of this host can meet" sh -c '
+        RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=2 LOCAL_RANK=$OMPI_COMM_WORLD_RANK
+        export RANK WORLD_SIZE LOCAL_RANK
+        exec "$@"' sh $without $gone "$program"
     refuse "known to PMIx only" $without ZERO_PMI=0 "$program"
-    refuse "PMIx can't be asked: PMIx_Init: " $without -u PMIX_SERVER_URI2 -u PMIX_SERVER_URI21 \
-        -u PMIX_SERVER_URI3 -u PMIX_SERVER_URI4 -u PMIX_SERVER_URI41 "$program"
+    refuse "PMIx can't be asked: PMIx_Init: " $without $gone "$program"
     ;;
 hosts.hydra)
     expect 4 tcp "of 10.32.0.1, PMI-1 says" env ZERO_PMI=1 "$program"

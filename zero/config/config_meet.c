@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void eng_config_ask_launcher(struct eng_config *config)
@@ -35,12 +36,23 @@ static void tell(const struct eng_config *config)
 static zero_result ask_manager(struct eng_config *config, const struct boot_meeting *meeting,
                                struct base_error *error)
 {
+    struct base_error why = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
     if (config->asks_manager)
-        result = boot_manager_master(&config->meeting, meeting, environ, error);
+        result = boot_manager_master(&config->meeting, meeting, environ, &why);
     boot_manager_leave();
-    if (result || !config->asks_manager)
-        return result;
+    if (result == ZERO_E_UNSUPPORTED && config->unplaced && !getenv("ZERO_PMI")) {
+        // All ranks may be here, which was so far all that is known: they meet as ranks of one
+        // host.
+        base_logf(&config->log, ZERO_LOG_WARN, "core", "%s; only ranks of this host can meet",
+                  why.message);
+        config->asks_manager = config->unplaced = false;
+        return ZERO_OK;
+    }
+    if (result)
+        return zero_fail(error, result, "%s", why.message);
+    if (!config->asks_manager)
+        return ZERO_OK;
     boot_job_at(config->job, &config->meeting, environ);
     base_logf(&config->log, ZERO_LOG_INFO, "core", "rank 0 is at port %d of %s, %s says",
               config->meeting.port, config->meeting.address, config->meeting.source);
