@@ -155,6 +155,7 @@ static zero_result read_pals(struct boot_reading *reading, char *const *environm
 
 #define BIT(family) (1U << (family))
 
+// zero-run on each of several hosts has looked at all variables before it started its ranks.
 // Launchers start each other: Slurm starts Open MPI's and hydra's daemons, and people start one
 // torchrun a host by any of these. Their numbers then count daemons, not ranks.
 const struct boot_family boot_families[BOOT_FAMILIES] = {
@@ -163,7 +164,10 @@ const struct boot_family boot_families[BOOT_FAMILIES] = {
                    .world = "ZERO_WORLD_SIZE",
                    .local_rank = {"ZERO_LOCAL_RANK"},
                    .local_world = {"ZERO_LOCAL_WORLD_SIZE"},
-                   .job = job_zero},
+                   .hosts = {"ZERO_HOSTS"},
+                   .job = job_zero,
+                   .around = ~0U,
+                   .around_if = "ZERO_HOST"},
     // DeepSpeed's launcher and Azure ML set these too.
     [BOOT_TORCHRUN] = {.launcher = "torchrun",
                        .rank = {"RANK"},
@@ -310,27 +314,14 @@ zero_result boot_pair_read(struct boot_reading *reading, const char *rank_name,
     return ZERO_OK;
 }
 
-// The first of these that is set, with its value; NULL, and the first name: none is.
-static const char *first_set(const char **name, const char *const names[BOOT_FAMILY_NAMES],
-                             char *const *environment)
-{
-    *name = names[0];
-    for (size_t i = 0; i < BOOT_FAMILY_NAMES && names[i]; i++) {
-        const char *value = boot_variable(environment, names[i]);
-        if (value) {
-            *name = names[i];
-            return value;
-        }
-    }
-    return NULL;
-}
-
 static zero_result read_local(struct boot_reading *reading, const struct boot_family *family,
                               char *const *environment, struct base_error *error)
 {
     const char *rank_name, *world_name;
-    const char *rank = first_set(&rank_name, family->local_rank, environment);
-    const char *world = first_set(&world_name, family->local_world, environment);
+    const char *rank =
+        boot_first_variable(&rank_name, family->local_rank, BOOT_FAMILY_NAMES, environment);
+    const char *world =
+        boot_first_variable(&world_name, family->local_world, BOOT_FAMILY_NAMES, environment);
     zero_result result = ZERO_OK;
     if (world)
         result = boot_number(&reading->local_world, world_name, world, 1, reading->world, error);
@@ -346,7 +337,7 @@ static zero_result read_hosts(struct boot_reading *reading, const struct boot_fa
                               char *const *environment, struct base_error *error)
 {
     const char *name;
-    const char *value = first_set(&name, family->hosts, environment);
+    const char *value = boot_first_variable(&name, family->hosts, BOOT_FAMILY_NAMES, environment);
     if (!value)
         return ZERO_OK;
     const zero_result result = boot_number(&reading->hosts, name, value, 1, BOOT_NUMBER_MAX, error);
@@ -373,7 +364,7 @@ zero_result boot_family_read(struct boot_reading *reading, const struct boot_fam
     zero_result result = ZERO_OK;
     if (family->world) {
         const char *rank;
-        first_set(&rank, family->rank, environment);
+        boot_first_variable(&rank, family->rank, BOOT_FAMILY_NAMES, environment);
         result = boot_pair_read(reading, rank, family->world, environment, error);
     }
     if (family->read && !result)

@@ -94,22 +94,6 @@ bool boot_tensorflow_address(struct base_text *text, char *const *environment);
 zero_result boot_kubeflow_read(struct boot_reading *reading, char *const *environment,
                                struct base_error *error);
 
-/** Variables that number hosts (pods, nodes), not processes. */
-struct boot_nodes {
-    bool present;
-    bool alone;    /**< one host, and this process is all of it */
-    int nodes;     /**< 0: they don't say */
-    int node;      /**< this one's number; -1: they don't say */
-    int processes; /**< of each host; 0: left open */
-    char source[160];
-};
-
-/** Reads the strongest family that numbers hosts: PET_*, SM_HOSTS, RANK and WORLD_SIZE without
- * LOCAL_RANK, JAX_*, those of boot_signs_of_hosts(), JOB_COMPLETION_INDEX. ZERO_E_INVALID:
- * malformed or incomplete. */
-zero_result boot_nodes_read(struct boot_nodes *nodes, char *const *environment,
-                            struct base_error *error);
-
 /**
  * Checks that no variable of any launcher says that this process is one of many. `place` is what a
  * family says of it, NULL if none does: then a number that only ranks of a job have is enough.
@@ -118,8 +102,8 @@ zero_result boot_nodes_read(struct boot_nodes *nodes, char *const *environment,
 zero_result boot_signs_check(const struct boot_reading *place, char *const *environment,
                              struct base_error *error);
 
-/** Reads the first pair of variables, of AWS Batch, Volcano and others, that number hosts and that
- * boot_signs_check() knows. Nothing is read, and no error, where they are malformed. */
-void boot_signs_of_hosts(struct boot_nodes *nodes, char *const *environment);
+/** boot_signs_check() without what numbers hosts: whether some launcher has started ranks. *Local.*
+ */
+zero_result boot_signs_of_ranks(char *const *environment, struct base_error *error);
 
 #endif

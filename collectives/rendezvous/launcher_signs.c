@@ -2,9 +2,9 @@
 // place in it. A process that has one and no place would train alone, as each of the others would.
 
 #include "collectives/rendezvous/launcher_family.h"
+#include "collectives/rendezvous/launcher_platforms.h"
 #include "collectives/rendezvous/launcher_variables.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -71,8 +71,8 @@ static const struct sign signs[] = {
     {"LSF's blaunch", "LSF_PM_TASKID", NULL, WEAK | FROM_1, NULL},
     {"PBS", "PBS_NODENUM", NULL, WEAK, NULL},
     {"PBS", "PBS_VNODENUM", NULL, WEAK, NULL},
-    {"JAX", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", 0, "JAX_NUM_PROCESSES is not set"},
-    {"JAX", "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", MARK, NULL},
+    {"JAX", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", HOSTS, "JAX_NUM_PROCESSES is not set"},
+    {"JAX", "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", HOSTS | MARK, NULL},
     {"mlx.launch", "MLX_RANK", "MLX_WORLD_SIZE", 0, NULL},
     {"Paddle", "PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", 0, NULL},
     {"a DMLC tracker", "DMLC_TASK_ID", "DMLC_NUM_WORKER", 0, NULL},
@@ -110,17 +110,6 @@ static int number_of(const char *value, int min, int otherwise)
     return number;
 }
 
-static int items_of(const char *list)
-{
-    int items = 0;
-    for (; *list; list += strspn(list, ", ")) {
-        const size_t length = strcspn(list, ", ");
-        items += length > 0;
-        list += length;
-    }
-    return items;
-}
-
 static struct seen look(const struct sign *sign, char *const *environment)
 {
     const char *index = sign->index ? boot_variable(environment, sign->index) : NULL;
@@ -133,7 +122,7 @@ static struct seen look(const struct sign *sign, char *const *environment)
         boot_text_list_variable(&source, sign->index, index);
     }
     if (count) {
-        seen.count = sign->flags & LIST ? items_of(count) : number_of(count, 1, 0);
+        seen.count = sign->flags & LIST ? boot_items(count) : number_of(count, 1, 0);
         boot_text_list_variable(&source, sign->count, count);
     }
     return seen;
@@ -170,44 +159,7 @@ static zero_result fail(const char *launcher, const char *source, const char *wh
     return zero_fail(error, ZERO_E_INVALID,
                      "%s: %s has started this process as one of several, but %s: %s%s", source,
                      launcher, why ? why : "no variable says which rank it is",
-                     hosts ? "start the ranks of each host by torchrun, or " : "", advice);
-}
-
-/* ------------------------------------------------------------------ Volcano */
-
-static bool is_of_volcano(const char *task, size_t length, char *const *environment)
-{
-    char hosts[128];
-    if (boot_variable(environment, "VC_TASK_INDEX") || boot_variable(environment, "VK_TASK_INDEX"))
-        return true;
-    snprintf(hosts, sizeof hosts, "%.*sHOSTS", (int)length, task);
-    return boot_variable(environment, hosts) != NULL;
-}
-
-// Volcano gives each pod VC_<TASK>_NUM, the number of a task's pods, and VC_<TASK>_HOSTS for all
-// tasks of its job (VK_* in older ones). All of these pods are the job.
-static int pods_of(const char *prefix, char *const *environment, struct base_text *source)
-{
-    int pods = 0;
-    for (char *const *entry = environment; entry && *entry; entry++) {
-        const char *value = strchr(*entry, '=');
-        const size_t length = value ? (size_t)(value - *entry) : 0;
-        if (length < 8 || length > 100 || strncmp(*entry, prefix, 3) != 0 ||
-            strncmp(value - 4, "_NUM", 4) != 0 || !is_of_volcano(*entry, length - 3, environment))
-            continue;
-        pods += number_of(value + 1, 0, 0);
-        char name[101];
-        snprintf(name, sizeof name, "%.*s", (int)length, *entry);
-        boot_text_list_variable(source, name, value + 1);
-    }
-    return pods;
-}
-
-// The index is of a task, so it numbers no pods of the job.
-static int look_for_volcano(struct base_text *source, char *const *environment)
-{
-    const int pods = pods_of("VC_", environment, source);
-    return pods ? pods : pods_of("VK_", environment, source);
+                     hosts ? "start it on each host by zero-run or torchrun, or " : "", advice);
 }
 
 /* ------------------------------------------------------------------ all of them */
@@ -221,30 +173,18 @@ zero_result boot_signs_check(const struct boot_reading *place, char *const *envi
             return fail(signs[i].launcher, seen.source, signs[i].why, signs[i].flags & HOSTS, place,
                         error);
     }
-    char bytes[160] = "";
-    struct base_text source = {bytes, sizeof bytes, 0};
-    return look_for_volcano(&source, environment) > 1
-               ? fail("Volcano", bytes, NULL, true, place, error)
-               : ZERO_OK;
+    struct boot_nodes pods = {.node = -1};
+    const bool malformed = boot_volcano_read(&pods, environment, NULL) != ZERO_OK;
+    return malformed || pods.nodes > 1 ? fail("Volcano", pods.source, NULL, true, place, error)
+                                       : ZERO_OK;
 }
 
-void boot_signs_of_hosts(struct boot_nodes *nodes, char *const *environment)
+zero_result boot_signs_of_ranks(char *const *environment, struct base_error *error)
 {
-    for (size_t i = 0; i < SIGNS && !nodes->present; i++) {
+    for (size_t i = 0; i < SIGNS; i++) {
         const struct seen seen = look(&signs[i], environment);
-        if (!(signs[i].flags & HOSTS) || !signs[i].count || !seen.count_there)
-            continue;
-        if (!seen.count && signs[i].flags & WEAK)
-            continue;
-        nodes->present = true;
-        nodes->nodes = seen.count;
-        nodes->node = seen.index;
-        memcpy(nodes->source, seen.source, sizeof nodes->source);
+        if (!(signs[i].flags & HOSTS) && is_part(&signs[i], &seen))
+            return fail(signs[i].launcher, seen.source, signs[i].why, false, NULL, error);
     }
-    struct base_text source = {nodes->source, sizeof nodes->source, 0};
-    if (!nodes->present) {
-        nodes->nodes = look_for_volcano(&source, environment);
-        nodes->present = nodes->nodes > 0;
-    }
-    nodes->alone = nodes->nodes == 1;
+    return ZERO_OK;
 }

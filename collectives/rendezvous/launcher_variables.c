@@ -1,5 +1,6 @@
 #include "collectives/rendezvous/launcher_variables.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,21 @@ const char *boot_variable(char *const *environment, const char *name)
     for (; environment && *environment; environment++)
         if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
             return *environment + length + 1;
+    return NULL;
+}
+
+const char *boot_first_variable(const char **name, const char *const *names, size_t count,
+                                char *const *environment)
+{
+    assert(count > 0);
+    *name = names[0];
+    for (size_t i = 0; i < count && names[i]; i++) {
+        const char *value = boot_variable(environment, names[i]);
+        if (value) {
+            *name = names[i];
+            return value;
+        }
+    }
     return NULL;
 }
 
@@ -46,4 +62,20 @@ void boot_text_list_variable(struct base_text *text, const char *name, const cha
         return;
     base_text_add(text, "%s", text->used ? ", " : "");
     boot_text_add_variable(text, name, value);
+}
+
+static const char between[] = ", \t\r\n";
+
+size_t boot_first_item(const char **list)
+{
+    *list += strspn(*list, between);
+    return strcspn(*list, between);
+}
+
+int boot_items(const char *list)
+{
+    int items = 0;
+    for (size_t length; (length = boot_first_item(&list)) > 0; list += length)
+        items++;
+    return items;
 }

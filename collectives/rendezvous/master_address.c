@@ -229,7 +229,7 @@ static zero_result of_platforms(struct boot_master *master, char *const *environ
     return result ? result : of_lsf(master, environment, error);
 }
 
-static zero_result read_secret(struct boot_master *master, char *const *environment,
+zero_result boot_master_secret(struct boot_master *master, char *const *environment,
                                struct base_error *error)
 {
     const char *secret = boot_variable(environment, "ZERO_SECRET");
@@ -259,7 +259,7 @@ static zero_result look_for_master(struct boot_master *master, char *const *envi
         result = of_tensorflow(master, environment, error);
     if (!result)
         result = of_platforms(master, environment, error);
-    return result ? result : read_secret(master, environment, error);
+    return result ? result : boot_master_secret(master, environment, error);
 }
 
 static zero_result check_complete(const struct boot_master *master, char *const *environment,

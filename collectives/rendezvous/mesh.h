@@ -73,11 +73,14 @@ zero_result boot_manager_look(bool *offered, int rank, int world, char *const *e
  */
 zero_result boot_manager_master(struct boot_master *master, const struct boot_meeting *meeting,
                                 char *const *environment, struct base_error *error);
+/** Reads master->secret from ZERO_SECRET. ZERO_E_INVALID: it is empty or does not fit. *Local.* */
+zero_result boot_master_secret(struct boot_master *master, char *const *environment,
+                               struct base_error *error);
 
 /** The id of a job whose ranks meet there: as boot_job(), but without the user id, which may differ
- * between hosts, and made of the address and the port where the launchers have none: ranks of
- * several hosts have no parent process in common. With the user id at a loopback address then.
- * *Local.* */
+ * between hosts. Ranks of several hosts have no parent process in common: where the launcher has no
+ * id, it is made of the address and the port, and for MPICH's and jsrun's ranks of the batch job's
+ * number, too. With the user id at a loopback address then. *Local.* */
 void boot_job_at(char job[BOOT_JOB_BYTES], const struct boot_master *master,
                  char *const *environment);
 

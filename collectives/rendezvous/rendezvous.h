@@ -82,16 +82,27 @@ bool boot_place_is_apart(const struct boot_place *place);
 void boot_job(char job[BOOT_JOB_BYTES], char *const *environment);
 
 /**
- * Writes for people, at most `size` bytes with the final zero, what boot_discover() finds and why:
- * rank, world, job, where rank 0 is if ranks are on several hosts, the variables used, those seen
- * and not used, or the error. *Local.*
+ * How often torchrun, Slurm, JobSet and AWS Batch have started the job again, added up. An outer
+ * one's next start begins the inner one's count again, so it may have been more often. What
+ * zero-run counts (ZERO_RESTARTS) is not in it. ZERO_E_INVALID: one of them is malformed. *Local.*
  */
-void boot_explain(char *const *environment, char *text, size_t size);
+zero_result boot_restarts(int *restarts, char *const *environment, struct base_error *error);
+
+struct boot_hosts_given;
 
 /**
- * Whether this process may start the ranks of a job by itself, as zero-run does: no launcher has
- * put it, as one of several, on this host or others. ZERO_E_UNSUPPORTED if one has, or if the
- * variables leave it open; ZERO_E_INVALID: malformed variables. The message names them. *Local.*
+ * Writes for people, at most `size` bytes with the final zero, what boot_discover() finds and why:
+ * rank, world, job, where rank 0 is if ranks are on several hosts, the variables used, those seen
+ * and not used, or the error; and what boot_find_hosts() finds if this is one of several hosts.
+ * `given` is that function's, and may be NULL. *Local.*
+ */
+void boot_explain(const struct boot_hosts_given *given, char *const *environment, char *text,
+                  size_t size);
+
+/**
+ * Whether this process may start the ranks of a job by itself: boot_find_hosts() says that it is
+ * alone. ZERO_E_UNSUPPORTED if it does not; ZERO_E_INVALID: malformed variables. The message names
+ * them. *Local.*
  */
 zero_result boot_check_alone(char *const *environment, struct base_error *error);
 

@@ -381,7 +381,7 @@ static const struct bad bad_cases[] = {
     {{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=p", "MASTER_PORT=23456"},
      {"RANK=1, WORLD_SIZE=2", "LOCAL_RANK"}},
     {{"PET_NNODES=2", "PET_NODE_RANK=1", "PET_NPROC_PER_NODE=4", "RANK=1", "WORLD_SIZE=8"},
-     {"PET_NNODES=2, PET_NPROC_PER_NODE=4"}},
+     {"PET_NNODES=2, PET_NODE_RANK=1, PET_NPROC_PER_NODE=4"}},
     {{"PET_NNODES=1", "PET_NPROC_PER_NODE=auto"}, {"PET_NPROC_PER_NODE=auto"}},
     {{"PET_NNODES=1:4"}, {"PET_NNODES=1:4"}},
     {{"PET_NNODES=0"}, {"PET_NNODES=0 is no number"}},
@@ -489,7 +489,7 @@ static void jobs_at_an_address_have_no_user(void **state)
 static void explained(const char *const *variables, const char *part)
 {
     char text[4096];
-    boot_explain(as_environment(variables), text, sizeof text);
+    boot_explain(NULL, as_environment(variables), text, sizeof text);
     if (!strstr(text, part))
         fail_msg("'%s' is not in: %s", part, text);
 }
@@ -520,8 +520,8 @@ static void decisions_are_explained(void **state)
     explained(hosts, "rank 0 is at unknown: no variable says where rank 0 is");
     // What is malformed is the error, and nothing besides.
     static char only_error[1024];
-    boot_explain(as_environment((const char *[]){"PMI_RANK=5", "PMI_SIZE=2", NULL}), only_error,
-                 sizeof only_error);
+    boot_explain(NULL, as_environment((const char *[]){"PMI_RANK=5", "PMI_SIZE=2", NULL}),
+                 only_error, sizeof only_error);
     assert_string_equal(only_error,
                         "error        PMI_RANK=5, PMI_SIZE=2: the rank must be below the world\n");
     explained((const char *[]){OPEN_MPI("0", "2"), "PET_NNODES=2", NULL},
@@ -529,10 +529,10 @@ static void decisions_are_explained(void **state)
 
     char text[16];
     memset(text, 'x', sizeof text);
-    boot_explain(as_environment(nested), text, 8);
+    boot_explain(NULL, as_environment(nested), text, 8);
     assert_int_equal(strlen(text), 7);
     assert_int_equal(text[8], 'x');
-    boot_explain(as_environment(nested), text, 0);
+    boot_explain(NULL, as_environment(nested), text, 0);
 }
 
 static void check_alone(const char *const *variables, zero_result want, const char *part)

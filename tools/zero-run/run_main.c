@@ -31,7 +31,7 @@ static enum run_status explain(const struct run_options *options)
     struct base_text text = {bytes, sizeof bytes, 0};
     struct base_error error = {.result = ZERO_OK}, bind_error = {.result = ZERO_OK};
     struct run_binding *binding;
-    boot_explain(environ, bytes, sizeof bytes);
+    boot_explain(NULL, environ, bytes, sizeof bytes);
     text.used = strlen(bytes);
     const bool alone = boot_check_alone(environ, &error) == ZERO_OK;
     base_text_add(
