@@ -92,8 +92,14 @@ ZERO_API int32_t zero_stop_requested(zero_ctx *z);
 ZERO_API void zero_request_stop(zero_ctx *z);
 
 /**
- * How often zero-run has started the job again before this start (ZERO_RESTARTS). *Local.* It is 0
- * in a first start, without zero-run, and for NULL.
+ * How often the job has been started again before this start. *Local.* It is 0 in a first start,
+ * and for NULL.
+ *
+ * zero-run counts its own restarts (ZERO_RESTARTS), and adds those of what has started it. Without
+ * zero-run the latter are the number. They are torchrun's TORCHELASTIC_RESTART_COUNT, Slurm's
+ * SLURM_RESTART_COUNT, JOBSET_RESTART_ATTEMPT, and AWS_BATCH_JOB_ATTEMPT less one. An outer
+ * launcher's restart begins the inner one's count again, so there may have been more. torchrun
+ * counts on each host by itself: ranks of several hosts may see different numbers.
  *
  * With --max-restarts or -n MIN:MAX zero-run starts all ranks again when one has failed by a
  * signal, or by an exit code that leaves hope. A program whose next start would end in the same way

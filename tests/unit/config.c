@@ -670,6 +670,19 @@ static void the_first_start_decides_the_batch(void **state)
     refused_variable("ZERO_FIRST_WORLD", "0", "ZERO_FIRST_WORLD");
 }
 
+static void restarts_by_others_count(void **state)
+{
+    (void)state;
+    setenv("SLURM_RESTART_COUNT", "2", 1);
+    assert_int_equal(resolved(NULL).restarts, 2);
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    assert_int_equal(resolved(NULL).restarts, 3);
+    refused_variable("JOBSET_RESTART_ATTEMPT", "often", "JOBSET_RESTART_ATTEMPT=often");
+    // zero-run has counted them.
+    setenv("ZERO_RESTARTS", "4", 1);
+    assert_int_equal(resolved(NULL).restarts, 4);
+}
+
 static void a_plan_is_made_for_any_world(void **state)
 {
     (void)state;
@@ -782,6 +795,7 @@ int main(void)
         TEST(what_state_on_a_gpu_rules_out),
         TEST(who_updates_is_open_where_state_is_offloaded),
         TEST(the_first_start_decides_the_batch),
+        TEST(restarts_by_others_count),
         TEST(a_plan_is_made_for_any_world),
         TEST(unknown_variables_are_warned_of),
     };

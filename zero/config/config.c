@@ -22,7 +22,8 @@ static const char *const other_variables[] = {
     "ZERO_MASTER_ADDR", "ZERO_MASTER_PORT",
     "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
     "ZERO_PMI",         "ZERO_STOP_SIGNAL",
-    "ZERO_PLAN_PROBE",
+    "ZERO_PLAN_PROBE",  "ZERO_HOST",
+    "ZERO_HOSTS",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.

@@ -121,7 +121,7 @@ struct eng_config {
     int32_t rank;
     int32_t world;       /**< plan mode: the world to plan for, whatever was started */
     int32_t first_world; /**< of the run's first start, which decides V where it is not set */
-    int32_t restarts;    /**< of the job by zero-run, before this start */
+    int32_t restarts;    /**< of the job, before this start */
     int32_t local_world; /**< ranks of this host; 0: not known, and taken for all of them */
     int32_t local_rank;  /**< among them; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */

@@ -124,11 +124,14 @@ static zero_result place_from_launcher(struct eng_config *config, const zero_con
     return ZERO_OK;
 }
 
-// What zero-run says of the starts before. A world that the program has made up has no first one.
+// What zero-run says of the starts before, with those that it has found counted around it; without
+// zero-run what others count. A world that the program has made up has no first one.
 static zero_result read_history(struct eng_config *config, struct base_error *error)
 {
     config->first_world = config->world;
-    zero_result result = read_number("ZERO_RESTARTS", 0, INT32_MAX, &config->restarts, error);
+    zero_result result = getenv("ZERO_RESTARTS")
+                             ? read_number("ZERO_RESTARTS", 0, INT32_MAX, &config->restarts, error)
+                             : boot_restarts(&config->restarts, environ, error);
     if (!result && !config->plan && !strcmp(config->launcher, "zero-run"))
         result = read_number("ZERO_FIRST_WORLD", 1, BOOT_WORLD_MAX, &config->first_world, error);
     return result;
