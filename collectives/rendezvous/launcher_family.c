@@ -155,7 +155,6 @@ static zero_result read_pals(struct boot_reading *reading, char *const *environm
 
 #define BIT(family) (1U << (family))
 
-// zero-run on each of several hosts has looked at all variables before it started its ranks.
 // Launchers start each other: Slurm starts Open MPI's and hydra's daemons, and people start one
 // torchrun a host by any of these. Their numbers then count daemons, not ranks.
 const struct boot_family boot_families[BOOT_FAMILIES] = {
@@ -165,9 +164,7 @@ const struct boot_family boot_families[BOOT_FAMILIES] = {
                    .local_rank = {"ZERO_LOCAL_RANK"},
                    .local_world = {"ZERO_LOCAL_WORLD_SIZE"},
                    .hosts = {"ZERO_HOSTS"},
-                   .job = job_zero,
-                   .around = ~0U,
-                   .around_if = "ZERO_HOST"},
+                   .job = job_zero},
     // DeepSpeed's launcher and Azure ML set these too.
     [BOOT_TORCHRUN] = {.launcher = "torchrun",
                        .rank = {"RANK"},

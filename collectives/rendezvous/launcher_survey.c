@@ -70,7 +70,8 @@ bool boot_may_stand_around(const struct boot_survey *survey, int outer, char *co
     const struct boot_family *inner = &boot_families[survey->winner];
     if (survey->families[outer].world == 1)
         return true;
-    if (survey->winner == BOOT_ZERO && boot_variable(environment, inner->around_if))
+    // On several hosts zero-run has looked at all variables before it started its ranks.
+    if (survey->winner == BOOT_ZERO && boot_variable(environment, "ZERO_HOST"))
         return true;
     if (boot_families[outer].counts_hosts)
         return rank->world > 1 || survey->winner == BOOT_ZERO;

@@ -276,6 +276,7 @@ static const struct refused refusals[] = {
     {"NODE_RANK=1", "NODE_RANK=1", NULL},
     {"JAX_NUM_PROCESSES=2 JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2", "host         0 of 2, "},
     {"FLUX_JOB_NNODES=2", "FLUX_JOB_NNODES=2", NULL},
+    {"PET_NODE_RANK=0 PET_MASTER_ADDR=m", "PET_NODE_RANK=0", NULL},
     {"PET_NNODES=1 PET_NPROC_PER_NODE=1 PET_NODE_RANK=1", "PET_NODE_RANK=1", NULL},
     {"SM_HOSTS=[\"algo-1\"] JOB_COMPLETION_INDEX=2", "JOB_COMPLETION_INDEX=2", NULL},
     // Ranks of a launcher that does not say of how many.

@@ -153,6 +153,12 @@ static const struct {
     {"SM_HOSTS=[\"algo-1\",\"algo-2\"] SM_CURRENT_HOST=algo-3",
      {0},
      {"algo-3", "none of the list"}},
+    {"PET_NODE_RANK=0 PET_NPROC_PER_NODE=4 PET_MASTER_ADDR=m",
+     {0},
+     {"PET_NODE_RANK=0", "how many hosts"}},
+    {"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 AZUREML_NODE_COUNT=2 MASTER_ADDR=m",
+     {0},
+     {"torchrun has started several", NULL}},
     {"SM_CURRENT_HOST=algo-1", {0}, {"SM_CURRENT_HOST=algo-1", "SM_HOSTS is not"}},
     {"SM_HOSTS=algo-1 SM_CURRENT_HOST=algo-1", {0}, {"no JSON list", NULL}},
     {"AZUREML_NODE_COUNT=3 AZ_BATCH_HOST_LIST=10.0.0.4,10.0.0.5 AZUREML_CR_NODE_RANK=1",
@@ -321,6 +327,20 @@ static void ranks_of_hosts_know_their_place(void **state)
     }
 }
 
+// A job of two hosts that goes on with one rank, beside the step that has started both.
+static void the_last_rank_of_hosts_is_alone(void **state)
+{
+    (void)state;
+    struct boot_environment made;
+    char answer[BOOT_ANSWER_BYTES];
+    boot_environment_make(&made,
+                          "SLURM_JOB_ID=8 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 "
+                          "ZERO_RANK=0 ZERO_WORLD_SIZE=1 ZERO_HOST=1 ZERO_HOSTS=1 ZERO_JOB=j",
+                          NULL);
+    boot_ask_library(answer, made.list);
+    boot_check_answer("one rank", "rank", answer, "rank 0 of 1, ? of 1 here, 1 hosts, ?");
+}
+
 static void restarts_are_added(void **state)
 {
     (void)state;
@@ -384,6 +404,7 @@ int main(void)
         cmocka_unit_test(contradictions_are_shown),
         cmocka_unit_test(hosts_are_found),
         cmocka_unit_test(ranks_of_hosts_know_their_place),
+        cmocka_unit_test(the_last_rank_of_hosts_is_alone),
         cmocka_unit_test(restarts_are_added),
         cmocka_unit_test(hosts_are_explained),
     };

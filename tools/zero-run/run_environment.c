@@ -1,6 +1,7 @@
 #include "tools/zero-run/run.h"
 
 #include "base/arena.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,8 @@ static const char *const own_variables[] = {
     "ZERO_CONTROL_FD",
     "ZERO_RESTARTS",
     "ZERO_FIRST_WORLD",
+    "ZERO_HOST",
+    "ZERO_HOSTS",
     "ZERO_STOP_SIGNAL",
 };
 enum { OWN_VARIABLES = sizeof own_variables / sizeof *own_variables, HABITS = 3 };
@@ -80,6 +83,13 @@ static void add(struct variables *to, const char *format, ...)
     va_end(values);
 }
 
+// How often what has started zero-run has started it again. Malformed counts are none.
+static int restarts_before(void)
+{
+    int restarts = 0;
+    return boot_restarts(&restarts, environ, NULL) ? 0 : restarts;
+}
+
 static void add_place(struct variables *to, const struct run_job *job, int rank)
 {
     static const char *const prefixes[] = {"", "LOCAL_", "ZERO_", "ZERO_LOCAL_"};
@@ -90,7 +100,7 @@ static void add_place(struct variables *to, const struct run_job *job, int rank)
     add(to, "MASTER_ADDR=%s", job->master_address);
     add(to, "MASTER_PORT=%d", job->master_port);
     add(to, "ZERO_JOB=%s", job->token);
-    add(to, "ZERO_RESTARTS=%d", job->restarts.count);
+    add(to, "ZERO_RESTARTS=%d", restarts_before() + job->restarts.count);
     add(to, "ZERO_FIRST_WORLD=%d", job->slots);
 }
 
