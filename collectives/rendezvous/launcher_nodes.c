@@ -204,7 +204,7 @@ zero_result boot_bare_read(struct boot_nodes *nodes, char *const *environment,
 
 /** A task of a job, while its variables are read: VC_<TASK>_NUM, VC_<TASK>_HOSTS. */
 struct task {
-    char name[100]; /**< "VC_WORKER" */
+    char name[100]; /**< without the end */
     const char *number, *hosts;
 };
 

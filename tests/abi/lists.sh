@@ -32,4 +32,8 @@ look "$(named offload/io/*.c | grep -vx auto)" zero/config/config_key.c zero/con
 look "$(sed -n 's/^    {"\([a-z]*\)", &coll_transport_.*/\1/p' collectives/transport/transport_list.c)" \
     zero/config/config_key.c zero/configuration.h docs/man/zero.7 docs/guides/configuration.md \
     docs/architecture.md
+look "$(grep -oh '"[A-Z][A-Z0-9]*_[A-Z0-9_]*"' collectives/rendezvous/launcher_*.c \
+    collectives/rendezvous/job_*.c collectives/rendezvous/hosts_of_job.c \
+    collectives/rendezvous/master_address.c | grep -v -e '_"' -e '"_' | tr -d '"' | sort -u)" \
+    docs/guides/launchers.md
 exit "$bad"

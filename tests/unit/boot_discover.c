@@ -478,6 +478,9 @@ static void jobs_at_an_address_have_no_user(void **state)
     check_job_at((const char *[]){"ZERO_JOB=j1", NULL}, "127.0.0.1", "zero-run.j1");
     check_job_at((const char *[]){OPEN_MPI("0", "2"), "PMIX_NAMESPACE=1", NULL}, "n1",
                  "Open-MPI.1");
+    check_job_at((const char *[]){"PMI_RANK=1", "PMI_SIZE=2", "PBS_JOBID=17.head", NULL}, "n1",
+                 "at.n1:4000:17.head");
+    check_job_at((const char *[]){"PBS_JOBID=17.head", NULL}, "n1", "at.n1:4000");
     check_job_at((const char *[]){NULL}, "n1", "at.n1:4000");
     check_job_at((const char *[]){NULL}, "10.0.0.1", "at.10.0.0.1:4000");
     snprintf(job, sizeof job, "%u.at.127.0.0.1:4000", (unsigned)getuid());

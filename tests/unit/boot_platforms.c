@@ -341,6 +341,65 @@ static void the_last_rank_of_hosts_is_alone(void **state)
     boot_check_answer("one rank", "rank", answer, "rank 0 of 1, ? of 1 here, 1 hosts, ?");
 }
 
+/* ------------------------------------------------------------------ any set */
+
+static uint64_t next(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
+
+// A variable of any set, with its own value or another one.
+static void add_any(struct boot_environment *made, uint64_t *seed)
+{
+    static const char *const values[] = {"",  "0",  "1",   "2",       "3",
+                                         "x", "-1", "1:2", "[\"1\"]", "1,2"};
+    static struct boot_environment from;
+    char variable[BOOT_SET_BYTES];
+    boot_environment_make(&from, boot_sets[next(seed) % boot_set_count].variables, NULL);
+    const char *entry = from.list[next(seed) % (uint64_t)from.count];
+    if (next(seed) % 2)
+        snprintf(variable, sizeof variable, "%s", entry);
+    else
+        snprintf(variable, sizeof variable, "%.*s%s", (int)boot_name_length(entry), entry,
+                 values[next(seed) % (sizeof values / sizeof *values)]);
+    boot_environment_add(made, variable, true);
+}
+
+// Whatever there is, rank and zero-run do not contradict each other, and answers are whole.
+static void any_set_has_one_answer(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        struct boot_environment made = {.count = 0};
+        struct boot_hosts hosts;
+        struct boot_place place;
+        struct base_error error = {.result = ZERO_OK};
+        const struct boot_hosts_given given = {.hosts = (int)(next(&seed) % 8 ? 0 : 2)};
+        static char text[8192];
+        for (uint64_t count = next(&seed) % 9; count > 0; count--)
+            add_any(&made, &seed);
+        const zero_result found = boot_find_hosts(&hosts, &given, made.list, &error);
+        const bool ranked = boot_discover(&place, made.list, NULL) == ZERO_OK;
+        boot_explain(&given, made.list, text, sizeof text);
+        assert_true(strlen(text) + 1 < sizeof text);
+        if (found) {
+            assert_true(found == ZERO_E_INVALID || found == ZERO_E_UNSUPPORTED);
+            assert_null(strchr(error.message, '\n'));
+            assert_true(strlen(error.message) > 8);
+            continue;
+        }
+        assert_true(hosts.host >= 0 && hosts.host < hosts.hosts);
+        if (hosts.hosts > 1)
+            assert_true(hosts.master.port && (*hosts.master.address || hosts.host == 0));
+        if (ranked &&
+            (place.world > 1 ? place.world != hosts.hosts : hosts.hosts > 1 && !given.hosts))
+            fail_msg("rank %d of %d, but host %d of %d:\n%s", place.rank, place.world, hosts.host,
+                     hosts.hosts, text);
+    }
+}
+
 static void restarts_are_added(void **state)
 {
     (void)state;
@@ -405,6 +464,7 @@ int main(void)
         cmocka_unit_test(hosts_are_found),
         cmocka_unit_test(ranks_of_hosts_know_their_place),
         cmocka_unit_test(the_last_rank_of_hosts_is_alone),
+        cmocka_unit_test(any_set_has_one_answer),
         cmocka_unit_test(restarts_are_added),
         cmocka_unit_test(hosts_are_explained),
     };
