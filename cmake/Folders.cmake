@@ -8,6 +8,7 @@
 set(ZERO_PUBLIC_HEADERS zero.h model.h configuration.h checkpoint.h job.h schedule.h advanced.h
     diagnostics.h statistics.h tensors.h collectives.h optimizer.h types.h random.h trainer.h)
 set(ZERO_VOCABULARY_HEADERS types.h random.h)
+set(ZERO_MPI_HEADERS mpi.h) # public too, for programs that have an MPI: nothing here may include it
 set(ZERO_INCLUDE_ROOTS ${PROJECT_BINARY_DIR}/include-roots)
 
 # Sub-folders that are libraries of their own: each has an include root of its own, such as
@@ -46,7 +47,11 @@ function(zero_make_include_roots)
   foreach(root IN ITEMS VOCABULARY PUBLIC)
     string(TOLOWER ${root} name)
     file(MAKE_DIRECTORY ${ZERO_INCLUDE_ROOTS}/${name}/zero)
-    foreach(header IN LISTS ZERO_${root}_HEADERS)
+    set(names ${ZERO_${root}_HEADERS})
+    if(root STREQUAL "PUBLIC")
+      list(APPEND names ${ZERO_MPI_HEADERS})
+    endif()
+    foreach(header IN LISTS names)
       file(CREATE_LINK ${PROJECT_SOURCE_DIR}/zero/${header}
            ${ZERO_INCLUDE_ROOTS}/${name}/zero/${header} SYMBOLIC)
     endforeach()

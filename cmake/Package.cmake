@@ -4,7 +4,8 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/zero)
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-list(TRANSFORM ZERO_PUBLIC_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/zero/ OUTPUT_VARIABLE headers)
+set(headers ${ZERO_PUBLIC_HEADERS} ${ZERO_MPI_HEADERS})
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/zero/)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/zero)
 install(TARGETS zero_shared zero_static EXPORT zero
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -39,8 +39,9 @@ typedef enum zero_nonfinite {
  * Each key can also be given by the environment as ZERO_<KEY> (upper case) and by ZERO_OPTIONS,
  * which `zero-run -o key=value` sets. The environment wins over the struct, and ZERO_OPTIONS over
  * all. The exceptions are name, world, rank, team, nccl_comm and the log callback, which only the
- * struct has. One key has no field: `log` (ZERO_LOG) sets levels by component, "info,coll=debug".
- * The plan names every value's source.
+ * struct has. ZERO_JOB, ZERO_MASTER_ADDR and ZERO_MASTER_PORT win over job, master_addr and
+ * master_port, and no option gives these. One key has no field: `log` (ZERO_LOG) sets levels by
+ * component, "info,coll=debug". The plan names every value's source.
  *
  * "Same bits" marks a key that has no effect on results; "numerics" marks one that has.
  */
@@ -172,6 +173,16 @@ typedef struct zero_config {
     /** device_transport=nccl: NCCL registers the memory that ranks move: "on", "off", "auto"
      * (default): on several hosts. Same bits. */
     const char *device_register;
+    /** Used if world > 0: a word that all ranks of this job have, and no other job, with its final
+     * zero; "": the launcher's. */
+    char job[64];
+    /** Used with job: name or address of rank 0's host, which every rank can reach; "": the
+     * launcher's. There ranks find out which of them share a host. */
+    char master_addr[256];
+    /** The port of it at which rank 0 listens while ranks meet: 1 .. 65535, or 0 without it. */
+    int32_t master_port;
+    /** Zero. */
+    uint32_t reserved_end;
 } zero_config;
 
 /** A config with every field at its default. */

@@ -30,6 +30,8 @@
  *     zero/advanced.h       update in backward, loss scale, state on a GPU, borrowed memory.
  *     zero/diagnostics.h    the plan, the fingerprint, aborting; zero/statistics.h: time and bytes.
  *
+ * A program that has MPI includes zero/mpi.h, too.
+ *
  * Which ranks call.
  *  - *Local*: any rank may call it, at any time.
  *  - *Collective*: every rank calls it.

@@ -39,6 +39,7 @@ check tools/zero-ckpt "tools/options\.h|tools/zero-ckpt/$path|checkpoint/$path|b
 for example in examples/*; do
     case "$example" in
     */gpt2) check "$example" "$public|$name|base/(bfloat16|pool|kernels/kernels)\.h" ;;
+    */mpi) check "$example" "$public|$name|zero/mpi\.h" ;;
     *) check "$example" "$public|$name" ;;
     esac
 done

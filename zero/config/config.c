@@ -27,7 +27,8 @@ static const char *const other_variables[] = {
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.
-static const char *const struct_only[] = {"world", "rank", "name", "team", "nccl_comm", "log_user"};
+static const char *const struct_only[] = {
+    "world", "rank", "name", "team", "nccl_comm", "log_user", "job", "master_addr", "master_port"};
 
 struct resolution {
     struct eng_config *config;
@@ -345,9 +346,10 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
     };
     zero_result result =
         eng_struct_copy(&known, sizeof known, user ? user : &defaults, "zero_config", error);
-    if (!result && known.reserved)
-        result = zero_fail(error, ZERO_E_INVALID, "zero_config.reserved is %u: it must be 0",
-                           known.reserved);
+    if (!result && (known.reserved || known.reserved_end))
+        result = zero_fail(error, ZERO_E_INVALID, "zero_config.reserved%s is %u: it must be 0",
+                           known.reserved ? "" : "_end",
+                           known.reserved ? known.reserved : known.reserved_end);
     if (!result)
         result = eng_config_find_place(config, &known, error);
 

@@ -125,6 +125,9 @@ struct eng_config {
     int32_t local_world; /**< ranks of this host; 0: not known, and taken for all of them */
     int32_t local_rank;  /**< among them; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
+    char own_job[64];    /**< zero_config.job; "": none */
+    char own_address[BOOT_ADDRESS_BYTES]; /**< zero_config.master_addr, with a job only; "": none */
+    int32_t own_port;                     /**< zero_config.master_port */
     char job[BOOT_JOB_BYTES];
     struct boot_master meeting; /**< tcp, or .unplaced: where rank 0 is */
     bool asks_manager;          /**< no variable says where rank 0 is, but a process manager can be
@@ -176,6 +179,18 @@ zero_result eng_config_find_place(struct eng_config *config, const zero_config *
 /** Asks the launcher how many ranks are on this host, where the program gives rank and world. The
  * answer counts if the launcher counts the same ranks, or has started none elsewhere. *Local.* */
 void eng_config_ask_launcher(struct eng_config *config);
+
+/** Room for the variables that stand for what the program says of its place. */
+struct eng_place_variables {
+    char job[96], address[BOOT_ADDRESS_BYTES + 24], port[40];
+    char *entries[5];
+};
+
+/** The environment that says which job this is: environ, or, if the program says it, its words as
+ * variables in *variables. It also says where rank 0 is if .own_address does. ZERO_* of the
+ * environment win over the program's words. *Local.* */
+char *const *eng_config_place_variables(const struct eng_config *config,
+                                        struct eng_place_variables *variables);
 
 /** Sets how many ranks are on this host, and the transport that follows from it where none was
  * given. local_rank -1: unknown. *Local.* */

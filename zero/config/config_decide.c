@@ -15,15 +15,16 @@
 #include <unistd.h>
 
 // Where rank 0 is: what the variables say, or whether a process manager can be asked.
-static zero_result read_master(struct eng_config *config, struct base_error *error)
+static zero_result read_master(struct eng_config *config, char *const *environment,
+                               struct base_error *error)
 {
     struct base_error why = {.result = ZERO_OK};
-    zero_result result = boot_find_any_master(&config->meeting, environ, &why);
+    zero_result result = boot_find_any_master(&config->meeting, environment, &why);
     if (!result && !*config->meeting.address)
         result =
             boot_manager_look(&config->asks_manager, config->rank, config->world, environ, &why);
     if (!result && config->by_network && !config->asks_manager)
-        result = boot_find_master(&config->meeting, environ, &why);
+        result = boot_find_master(&config->meeting, environment, &why);
     return result ? zero_fail(error, result, "%s%s", why.message,
                               config->local_world > 0
                                   ? ""
@@ -43,7 +44,9 @@ static zero_result find_master(struct eng_config *config, struct base_error *err
         return ZERO_OK;
     if (config->asks_manager && *config->meeting.address) // it has answered
         return ZERO_OK;
-    const zero_result result = read_master(config, error);
+    struct eng_place_variables variables;
+    char *const *own = eng_config_place_variables(config, &variables);
+    const zero_result result = read_master(config, *config->own_address ? own : environ, error);
     if (result)
         return result;
     config->unplaced = !known && (config->asks_manager || *config->meeting.address);
@@ -54,7 +57,9 @@ static zero_result find_master(struct eng_config *config, struct base_error *err
             "%d at most can meet to find out: if all are, take transport=shm",
             config->launcher, config->world, BOOT_MESH_MAX);
     if (*config->meeting.address)
-        boot_job_at(config->job, &config->meeting, environ);
+        boot_job_at(config->job, &config->meeting, own);
+    if (*config->own_address && !getenv("ZERO_MASTER_ADDR"))
+        snprintf(config->meeting.source, sizeof config->meeting.source, "zero_config.master_addr");
     return ZERO_OK;
 }
 

@@ -53,7 +53,8 @@ static zero_result ask_manager(struct eng_config *config, const struct boot_meet
         return zero_fail(error, result, "%s", why.message);
     if (!config->asks_manager)
         return ZERO_OK;
-    boot_job_at(config->job, &config->meeting, environ);
+    struct eng_place_variables variables;
+    boot_job_at(config->job, &config->meeting, eng_config_place_variables(config, &variables));
     base_logf(&config->log, ZERO_LOG_INFO, "core", "rank 0 is at port %d of %s, %s says",
               config->meeting.port, config->meeting.address, config->meeting.source);
     return ZERO_OK;

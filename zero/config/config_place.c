@@ -66,6 +66,73 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     return ZERO_OK;
 }
 
+// The entry of the environment, or the program's own word.
+static void add_variable(struct eng_place_variables *variables, const char *name, char *own)
+{
+    const size_t length = strlen(name);
+    char **next = variables->entries;
+    while (*next)
+        next++;
+    *next = own;
+    for (char **entry = environ; entry && *entry; entry++)
+        if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
+            *next = *entry;
+}
+
+char *const *eng_config_place_variables(const struct eng_config *config,
+                                        struct eng_place_variables *variables)
+{
+    if (!*config->own_job)
+        return environ;
+    *variables = (struct eng_place_variables){.entries = {NULL}};
+    snprintf(variables->job, sizeof variables->job, "ZERO_JOB=%s", config->own_job);
+    snprintf(variables->address, sizeof variables->address, "ZERO_MASTER_ADDR=%s",
+             config->own_address);
+    snprintf(variables->port, sizeof variables->port, "ZERO_MASTER_PORT=%d", config->own_port);
+    add_variable(variables, "ZERO_JOB", variables->job);
+    add_variable(variables, "ZERO_MASTER_ADDR", variables->address);
+    add_variable(variables, "ZERO_MASTER_PORT", variables->port);
+    add_variable(variables, "ZERO_SECRET", NULL);
+    return variables->entries;
+}
+
+// A word with its final zero.
+static bool is_word(const char *text, size_t size)
+{
+    size_t length = 0;
+    while (length < size && text[length] > ' ' && text[length] <= '~')
+        length++;
+    return length > 0 && length < size && !text[length];
+}
+
+// The job's name, and where its rank 0 is, if the program says that.
+static zero_result read_own_place(struct eng_config *config, const zero_config *user,
+                                  struct base_error *error)
+{
+    const bool with_address = *user->master_addr || user->master_port;
+    if (!*user->job && !with_address)
+        return ZERO_OK;
+    if (!user->world)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.job, .master_addr or .master_port is set, but .world is 0: "
+                         "give rank and world");
+    if (!is_word(user->job, sizeof user->job))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.job, which .master_addr and .master_port come with, is no "
+                         "word of at most %zu bytes without blanks",
+                         sizeof user->job - 1);
+    if (with_address && (!is_word(user->master_addr, sizeof user->master_addr) ||
+                         user->master_port < 1 || user->master_port > BOOT_PORT_MAX))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "zero_config.master_addr and .master_port = %d: give both, a word without "
+                         "blanks and a port from 1 to %d, or none",
+                         user->master_port, BOOT_PORT_MAX);
+    memcpy(config->own_job, user->job, sizeof user->job);
+    memcpy(config->own_address, user->master_addr, sizeof user->master_addr);
+    config->own_port = user->master_port;
+    return ZERO_OK;
+}
+
 static zero_result place_from_struct(struct eng_config *config, const zero_config *user,
                                      struct base_error *error)
 {
@@ -78,7 +145,8 @@ static zero_result place_from_struct(struct eng_config *config, const zero_confi
     config->world = user->world;
     config->local_rank = -1;
     snprintf(config->launcher, sizeof config->launcher, "zero_config");
-    boot_job(config->job, environ);
+    struct eng_place_variables variables;
+    boot_job(config->job, eng_config_place_variables(config, &variables));
     eng_config_ask_launcher(config);
     return ZERO_OK;
 }
@@ -146,8 +214,10 @@ zero_result eng_config_find_place(struct eng_config *config, const zero_config *
                          strlen(name), sizeof config->name - 1);
     strcpy(config->name, name);
     config->team = user->team;
-    zero_result result = user->world ? place_from_struct(config, user, error)
-                                     : place_from_launcher(config, user, error);
+    zero_result result = read_own_place(config, user, error);
+    if (!result)
+        result = user->world ? place_from_struct(config, user, error)
+                             : place_from_launcher(config, user, error);
     if (!result)
         result = read_plan_mode(config, error);
     return result ? result : read_history(config, error);
