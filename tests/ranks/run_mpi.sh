@@ -1,6 +1,7 @@
 #!/bin/sh
 # run_mpi.sh <openmpi | mpich | hosts> <mpi_hello> <mpi_ranks>: programs that have MPI lend zero their
-# communicators, on one host; `hosts`: with MPICH on three that are network namespaces.
+# communicators, on one host; `hosts`: with MPICH on three that are network namespaces. MPIRUN is the
+# launcher, if it is another than Debian's.
 set -eu
 library="$1" hello="$2" ranks="$3"
 
@@ -8,13 +9,14 @@ here="$(mktemp -d)"
 holders=""
 trap 'kill $holders 2>/dev/null || true; rm -rf "$here"' EXIT
 trap 'exit 1' HUP INT TERM
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_orte_tmpdir_base="$here"
 export ZERO_TIMEOUT_S=20
 export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 case "$library" in
-openmpi) start() { mpirun.openmpi --oversubscribe --bind-to none -n "$@"; } ;;
-mpich | hosts) start() { mpirun.mpich -n "$@"; } ;;
+openmpi) start() { "${MPIRUN:-mpirun.openmpi}" --oversubscribe --bind-to none -n "$@"; } ;;
+mpich | hosts) start() { "${MPIRUN:-mpirun.mpich}" -n "$@"; } ;;
 esac
 
 fail() {
