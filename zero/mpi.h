@@ -180,6 +180,24 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
     return fd;
 }
 
+/** Whether a launcher has started several processes of which MPI knows this one only. */
+static inline int zero_mpi_is_lost(void)
+{
+    static const char *const counts[] = {"ZERO_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                         "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"};
+    int known = 0;
+    if (MPI_Comm_size(MPI_COMM_WORLD, &known) || known > 1)
+        return 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *count = getenv(counts[i]);
+        if (count) // the user's own word holds
+            known = (int)strtol(count, NULL, 10);
+        if (count && (i == 0 || known > 1))
+            return known > 1;
+    }
+    return 0;
+}
+
 /**
  * Sets rank, world, job, master_addr and master_port for the ranks of `comm`, and leaves the other
  * fields. *Collective* over comm: every rank of it calls, and if it fails, it fails on all.
@@ -202,8 +220,10 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
  *
  * Errors of MPI itself go to the handler of comm, which ends the program by default. After an error
  * config is as before.
- * ZERO_E_INVALID: comm is MPI_COMM_NULL, which only this rank learns; or config has no struct_size
- * of this header (zero_config_default()).
+ * ZERO_E_INVALID: comm is MPI_COMM_NULL, or a launcher has started several processes, and MPI knows
+ * this one only: the launcher is another MPI's than the program, or none. Only this rank learns it;
+ * ZERO_WORLD_SIZE=1 says that it shall be alone. Or config has no struct_size of this header
+ * (zero_config_default()).
  * ZERO_E_IO: rank 0 has no address that all ranks reach (is there a firewall? ZERO_MASTER_ADDR says
  * which), or no port to listen at; another rank's config is invalid; or MPI failed.
  */
@@ -214,7 +234,7 @@ static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm com
     unsigned mine = 0, all = 0;
     int rank = 0, world = 0, fd = -1, chosen = 0;
     memset(&offer, 0, sizeof offer);
-    if (comm == MPI_COMM_NULL)
+    if (comm == MPI_COMM_NULL || zero_mpi_is_lost())
         return ZERO_E_INVALID;
     if (MPI_Comm_rank(comm, &rank) || MPI_Comm_size(comm, &world))
         return ZERO_E_IO;

@@ -32,8 +32,9 @@ int main(int argc, char **argv)
     zero_config config = zero_config_default();
     config.micro_batches = MICRO_BATCHES;
     const zero_param_desc desc = zero_param_vector("weight", WEIGHTS, NULL);
-    if (zero_config_from_mpi(&config, MPI_COMM_WORLD)) // no other call below is MPI's
-        return fprintf(stderr, "mpi_hello: rank 0 has no address that all ranks reach\n"), 1;
+    const zero_result lent = zero_config_from_mpi(&config, MPI_COMM_WORLD);
+    if (lent)
+        return fprintf(stderr, "mpi_hello: %s (zero/mpi.h)\n", zero_result_text(lent)), 1;
     zero_check(NULL, zero_open(&z, &config));
     zero_check(z, zero_add_group(z, NULL, NULL));
     zero_check(z, zero_add_param(z, &weight, &desc));

@@ -14,7 +14,7 @@ mv "$here/staged" "$here/moved"
 libdir="$(dirname "$(find "$here/moved" -name libzero.so)")"
 
 for file in bin/zero-run bin/zero-ckpt share/man/man1/zero-run.1 share/man/man1/zero-ckpt.1 \
-    share/man/man7/zero.7; do
+    share/man/man7/zero.7 include/zero/zero.h include/zero/mpi.h; do
     [ -f "$here/moved/$file" ] || { echo "$file was not installed" && exit 1; }
 done
 

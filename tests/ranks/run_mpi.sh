@@ -1,9 +1,9 @@
 #!/bin/sh
-# run_mpi.sh <openmpi | mpich | hosts> <mpi_hello> <mpi_ranks>: programs that have MPI lend zero their
-# communicators, on one host; `hosts`: with MPICH on three that are network namespaces. MPIRUN is the
-# launcher, if it is another than Debian's.
+# run_mpi.sh <openmpi | mpich | hosts> <mpi_hello> <mpi_ranks> [<zero-run>]: programs that have MPI
+# lend zero their communicators, on one host; `hosts`: with MPICH on three that are network
+# namespaces. MPIRUN is the launcher, if it is another than Debian's.
 set -eu
-library="$1" hello="$2" ranks="$3"
+library="$1" hello="$2" ranks="$3" zero_run="${4-}"
 
 here="$(mktemp -d)"
 holders=""
@@ -71,7 +71,7 @@ start_on() {
 }
 
 if [ "$library" = hosts ]; then
-    if [ "${4-}" != inside ]; then
+    if [ "$zero_run" != inside ]; then
         for command in unshare nsenter ip; do
             PATH="$PATH:/usr/sbin:/sbin" command -v $command >/dev/null ||
                 { echo "skipped: this machine has no $command" && exit 77; }
@@ -108,6 +108,18 @@ same "tcp"
 # An address of the user's is not tried.
 ZERO_MASTER_ADDR=localhost ZERO_TRANSPORT=tcp run tcp start 2 "$hello"
 same "localhost"
+
+# A launcher that is not the MPI's own starts processes of which each is all that MPI knows.
+refused() {
+    if "$@" "$hello" >"$here/out" 2>"$here/err"; then fail "trained alone: $*"; fi
+    grep -q 'mpi_hello: invalid' "$here/err" || fail "another message: $*"
+}
+[ -z "$zero_run" ] || refused "$zero_run" -n 2
+other="mpirun.mpich"
+[ "$library" = openmpi ] || other="mpirun.openmpi --oversubscribe"
+# shellcheck disable=SC2086 # a command and its option
+if [ -z "${MPIRUN-}" ] && command -v ${other%% *} >/dev/null; then refused $other -n 2; fi
+ZERO_RANK=0 ZERO_WORLD_SIZE=1 run any "$hello"
 
 # Communicators that were cut from MPI_COMM_WORLD.
 run any start 1 "$ranks"
