@@ -1,0 +1,192 @@
+#!/bin/sh
+# run_sshd.sh <remote_agents>: agents on two hosts that a real sshd lets in, and what is said where
+# it does not. Hosts are network namespaces; the test is host a. All is in namespaces of its own,
+# which end with it: no process is left, and no file outside of a temporary directory is changed.
+set -eu
+
+skip() {
+    echo "skipped: this machine has no $1"
+    exit 77
+}
+
+if [ "$1" != inside ]; then
+    PATH="$PATH:/usr/sbin:/sbin"
+    export PATH
+    sshd="$(command -v sshd)" || skip "sshd (openssh-server)"
+    for command in ssh ssh-keygen ip unshare nsenter hostname; do
+        command -v "$command" >/dev/null || skip "command $command"
+    done
+    [ "$(id -u)" = 0 ] || skip "root here, which sshd has to be (this user is $(id -un))"
+    [ "$(cat /proc/self/setgroups)" = allow ] ||
+        skip "other users, which sshd takes rights away by: this is a user namespace of root alone"
+    unshare --net --mount --pid --fork --kill-child true 2>/dev/null ||
+        skip "network, mount and process namespaces: unshare(2) is not allowed"
+    out="$(mktemp -d)"
+    trap 'rm -rf "$out"' EXIT
+    trap 'exit 1' HUP INT TERM
+    status=0
+    unshare --net --mount --pid --fork --kill-child --mount-proc \
+        "$0" inside "$out" "$sshd" "$1" || status=$?
+    exit "$status"
+fi
+
+out="$2" sshd="$3" agents="$4"
+
+# ---------------------------------------------------------------- hosts
+
+# on <host> <command...>
+on() {
+    host="$1"
+    shift
+    nsenter --net="/run/netns/$host" --uts="$out/uts-$host" "$@"
+}
+
+mount -t tmpfs tmpfs /run
+mkdir -p /run/sshd
+# An account without a password is no locked one.
+sed 's/^root:[^:]*:/root:*:/' /etc/shadow >"$out/shadow"
+mount --bind "$out/shadow" /etc/shadow
+ip link add br0 type bridge 2>/dev/null && ip link set br0 up ||
+    skip "bridge between network namespaces"
+number=0
+for host in a b c; do
+    number=$((number + 1))
+    touch "$out/uts-$host"
+    unshare --uts="$out/uts-$host" hostname "host-$host"
+    ip netns add "$host"
+    ip link add "v$host" type veth peer name "w$host" netns "$host"
+    ip link set "v$host" master br0 up
+    on "$host" ip link set lo up
+    on "$host" ip addr add "10.77.0.$number/24" dev "w$host"
+    on "$host" ip link set "w$host" up
+done
+
+# ---------------------------------------------------------------- sshd on a and b, none on c
+
+for key in host-a host-b host-x user stranger; do
+    ssh-keygen -q -t ed25519 -N "" -f "$out/$key"
+done
+cp "$out/user.pub" "$out/authorized"
+known() { # known <address> <key>
+    echo "$1 $(cut -d' ' -f1,2 "$out/$2.pub")"
+}
+known 10.77.0.1 host-a >"$out/known"
+known 10.77.0.2 host-b >>"$out/known"
+known 10.77.0.2 host-x >"$out/known-other"
+: >"$out/known-none"
+
+config() { # config <name> <key> <known hosts>
+    cat >"$out/$1" <<END
+IdentityFile $out/$2
+IdentitiesOnly yes
+UserKnownHostsFile $out/$3
+GlobalKnownHostsFile /dev/null
+END
+}
+config ssh user known
+config ssh-stranger stranger known
+config ssh-unknown user known-none
+config ssh-other user known-other
+
+for host in a b; do
+    cat >"$out/sshd-$host" <<END
+HostKey $out/host-$host
+AuthorizedKeysFile $out/authorized
+Banner $out/banner
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin yes
+PidFile none
+StrictModes no
+UsePAM no
+END
+    echo "Authorized users only" >"$out/banner"
+    on "$host" "$sshd" -f "$out/sshd-$host" -E "$out/log-$host"
+done
+
+# ---------------------------------------------------------------- what is expected
+
+fail() {
+    echo "FAILED: $1"
+    cat "$out/got" "$out/log-a" "$out/log-b"
+    exit 1
+}
+
+await() { # await <words>: until the output has them
+    for _ in $(seq 600); do
+        grep -q -- "$1" "$out/got" 2>/dev/null && return
+        sleep 0.05
+    done
+    fail "no \"$1\" in"
+}
+
+# The coordinator goes on until its input ends, which is this pipe.
+mkfifo "$out/go"
+start() { # start <config> <silence> <host>...
+    config="$1" silence="$2"
+    shift 2
+    : >"$out/got"
+    on a "$agents" "ssh -F $out/$config" "$silence" "$@" <"$out/go" >"$out/got" 2>&1 &
+    coordinator=$!
+    exec 9>"$out/go"
+}
+stop() {
+    exec 9>&-
+    wait "$coordinator" || :
+}
+
+no_agent() { # until none is left
+    for _ in $(seq 600); do
+        pgrep -f -- "^$agents --agent" >/dev/null || return 0
+        sleep 0.05
+    done
+    fail "an agent is left: $(pgrep -af -- "$agents --agent")"
+}
+
+refused() { # refused <config> <host> <line>
+    start "$1" 20000 "$2"
+    wait "$coordinator" || :
+    exec 9>&-
+    [ "$(cat "$out/got")" = "$3" ] || fail "expected: $3"
+}
+
+# Host a is this machine, b is reached by ssh.
+start ssh 20000 10.77.0.1 10.77.0.2
+await "^host 10.77.0.1: host-a, process [0-9]*, 8388608 bytes$"
+await "^host 10.77.0.2: host-b, process [0-9]*, 8388608 bytes$"
+[ "$(wc -l <"$out/got")" = 2 ] || fail "more than two lines"
+pgrep -af "$agents --agent" | grep -qv ssh || fail "no agent runs"
+stop
+no_agent
+
+refused ssh 10.77.0.9 "host 10.77.0.9: ssh: connect to host 10.77.0.9 port 22: No route to host"
+refused ssh 10.77.0.3 "host 10.77.0.3: ssh: connect to host 10.77.0.3 port 22: Connection refused"
+refused ssh-stranger 10.77.0.2 \
+    "host 10.77.0.2: ssh: root@10.77.0.2: Permission denied (publickey): it lets this user in with \
+a password only, or not at all; \`ssh-copy-id 10.77.0.2\` gives it a key"
+refused ssh-unknown 10.77.0.2 \
+    "host 10.77.0.2: ssh: Host key verification failed: its key is not known here; \`ssh \
+10.77.0.2\` by hand asks whether it is right"
+refused ssh-other 10.77.0.2 \
+    "host 10.77.0.2: ssh: Host key verification failed: its key is another one than known_hosts \
+has; if that is right, \`ssh-keygen -R 10.77.0.2\` forgets the old one"
+
+# An agent is killed; then the coordinator is, and no agent stays.
+start ssh 20000 10.77.0.1 10.77.0.2
+await "^host 10.77.0.1: host-a"
+await "^host 10.77.0.2: host-b"
+kill -9 "$(sed -n 's/.*: host-b, process \([0-9]*\),.*/\1/p' "$out/got")"
+await "^host 10.77.0.2: the agent was killed, or ssh has lost it"
+grep -q "^host 10.77.0.1: the agent" "$out/got" && fail "the other agent has ended as well"
+kill -9 "$(pgrep -f -- "^$agents ssh")"
+wait "$coordinator" || :
+exec 9>&-
+no_agent
+
+# A cable is pulled: only silence tells.
+start ssh 1500 10.77.0.2
+await "^host 10.77.0.2: host-b"
+on b ip link set wb down
+await "^host 10.77.0.2: it has not been heard for 1.5"
+stop
+echo "passed"
