@@ -119,16 +119,18 @@ void run_shell_why(const struct run_shell *shell, char *text, size_t size)
     run_shell_name(shell->way, name);
     const bool ssh_failed = shell->ended && !shell->local && !shell->link.greeted &&
                             shell->end.si_code == CLD_EXITED && shell->end.si_status == SSH_FAILED;
+    // What a link says is wrong tells more than how its process ended, which it may not have yet.
+    const bool link_tells =
+        shell->ended ? shell->link.end == RUN_LINK_REFUSED || shell->link.end == RUN_LINK_WRONG
+                     : shell->link.state == RUN_LINK_ENDED;
     base_text_add(&out, "host %s: ", shell->host->name);
-    if (!shell->ended && shell->link.state == RUN_LINK_ENDED)
+    if (ssh_failed)
+        add_ssh(shell, name, &out);
+    else if (link_tells)
         base_text_add(&out, "%s", shell->link.why.message);
-    else if (!shell->ended)
+    else if (shell->ended)
+        add_program(shell, name, &out);
+    else
         base_text_add(&out, "%s has not started the agent in time",
                       shell->local ? "this machine" : name);
-    else if (ssh_failed)
-        add_ssh(shell, name, &out);
-    else if (shell->link.end == RUN_LINK_REFUSED || shell->link.end == RUN_LINK_WRONG)
-        base_text_add(&out, "%s", shell->link.why.message);
-    else
-        add_program(shell, name, &out);
 }
