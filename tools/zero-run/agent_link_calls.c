@@ -77,7 +77,7 @@ static void forget(struct run_listener *listener, int i)
             (size_t)(listener->count - i) * sizeof *listener->callers);
 }
 
-static void refuse(struct run_listener *listener, int i)
+static void refuse_caller(struct run_listener *listener, int i)
 {
     struct run_link *link = listener->callers[i];
     struct base_text reason = {listener->reason, sizeof listener->reason, 0};
@@ -117,7 +117,7 @@ void run_listener_turn(struct run_listener *listener)
         if (link->state == RUN_LINK_MEETING)
             run_link_turn(link);
         if (link->state == RUN_LINK_ENDED)
-            refuse(listener, i);
+            refuse_caller(listener, i);
     }
 }
 
@@ -179,7 +179,7 @@ static bool is_over(const struct call *call)
 }
 
 // One that has called hears what the coordinator says.
-static void meet(struct run_link *link, const struct call *call)
+static void hear_answer(struct run_link *link, const struct call *call)
 {
     struct pollfd polls[RUN_LINK_POLLS];
     link->meet_ns = base_clock_ns() + answer_ns;
@@ -194,7 +194,7 @@ static void meet(struct run_link *link, const struct call *call)
     }
 }
 
-static void note(struct call *call, const char *address, const char *why)
+static void keep_reason(struct call *call, const char *address, const char *why)
 {
     snprintf(call->why, sizeof call->why, "port %d of %.100s: %.250s", call->calling->port, address,
              why);
@@ -211,16 +211,16 @@ static zero_result call_one(struct run_link *link, struct call *call, const char
     snprintf(master.address, sizeof master.address, "%s", address);
     if (mesh_call(&fd, &master,
                   soon < call->calling->deadline_ns ? soon : call->calling->deadline_ns, &why)) {
-        note(call, address, why.message);
+        keep_reason(call, address, why.message);
         return ZERO_AGAIN;
     }
     const zero_result result = run_link_begin(link, fd, fd, call->self, error);
     if (result)
         return result;
-    meet(link, call);
+    hear_answer(link, call);
     if (link->state == RUN_LINK_OPEN)
         return ZERO_OK;
-    note(call, address, link->why.message);
+    keep_reason(call, address, link->why.message);
     run_link_close(link);
     if (link->end == RUN_LINK_REFUSED || link->end == RUN_LINK_FAILED)
         return zero_fail(error, link->end == RUN_LINK_REFUSED ? ZERO_E_INVALID : ZERO_E_IO,

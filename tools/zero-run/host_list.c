@@ -30,10 +30,10 @@ struct reader {
     struct base_error *error;
 };
 
-static zero_result refuse(const struct reader *reader, const char *format, ...)
+static zero_result fail_at(const struct reader *reader, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static zero_result refuse(const struct reader *reader, const char *format, ...)
+static zero_result fail_at(const struct reader *reader, const char *format, ...)
 {
     char text[320], place[16] = "";
     va_list arguments;
@@ -53,7 +53,7 @@ static bool is_one_of(char c, const char *set)
 }
 
 // Passes what consists of these characters, and returns how many there are.
-static size_t pass(struct reader *reader, const char *set)
+static size_t pass_all(struct reader *reader, const char *set)
 {
     const char *begin = reader->at;
     while (reader->at < reader->end && is_one_of(*reader->at, set))
@@ -73,15 +73,15 @@ static zero_result read_count(struct reader *reader, const char *what, int *coun
 {
     const char *begin = reader->at;
     *count = 0;
-    pass(reader, digits);
+    pass_all(reader, digits);
     for (const char *at = begin; at < reader->at && *count <= BOOT_WORLD_MAX; at++)
         *count = 10 * *count + (*at - '0');
     while (reader->at < reader->end && !is_one_of(*reader->at, " \t\r,"))
         reader->at++; // what belongs to it, and is shown
     const int length = (int)(reader->at - begin);
     if (*count < 1 || *count > BOOT_WORLD_MAX || strspn(begin, digits) < (size_t)length)
-        return refuse(reader, "%.40s takes a number from 1 to %d, not '%.*s'", what, BOOT_WORLD_MAX,
-                      length < 60 ? length : 60, begin);
+        return fail_at(reader, "%.40s takes a number from 1 to %d, not '%.*s'", what,
+                       BOOT_WORLD_MAX, length < 60 ? length : 60, begin);
     return ZERO_OK;
 }
 
@@ -120,17 +120,17 @@ static zero_result check_host(const struct reader *reader, struct run_host *host
     if (address > host->name)
         memcpy(user, host->name, (size_t)(address - host->name) - 1);
     if (address > host->name && !is_name(user))
-        return refuse(reader, "'%.80s' is no user's name", user);
+        return fail_at(reader, "'%.80s' is no user's name", user);
     if (bracketed || strchr(address, ':'))
         return make_v6(address, sizeof host->name - (size_t)(address - host->name))
                    ? ZERO_OK
-                   : refuse(reader, "'%.80s' is no IPv6 address", address);
+                   : fail_at(reader, "'%.80s' is no IPv6 address", address);
     unsigned char bytes[4];
     if (strspn(address, "0123456789.") == strlen(address) && *address)
         return inet_pton(AF_INET, address, bytes) == 1
                    ? ZERO_OK
-                   : refuse(reader, "'%.80s' is no IPv4 address", address);
-    return is_name(address) ? ZERO_OK : refuse(reader, "'%.80s' is no host's name", address);
+                   : fail_at(reader, "'%.80s' is no IPv4 address", address);
+    return is_name(address) ? ZERO_OK : fail_at(reader, "'%.80s' is no host's name", address);
 }
 
 // Whether there are two colons, as in an IPv6 address.
@@ -160,16 +160,16 @@ static zero_result read_name(struct reader *reader, const char *end, struct run_
     else
         stop = end_of_name(reader, end);
     if (!stop)
-        return refuse(reader, "a '[' has no ']'");
+        return fail_at(reader, "a '[' has no ']'");
     if (!*bracketed && !reader->line && has_colons(reader->at, end))
-        return refuse(reader, "an IPv6 address stands in brackets: [fd00::4]:2");
+        return fail_at(reader, "an IPv6 address stands in brackets: [fd00::4]:2");
     const size_t before = *bracketed ? (size_t)(bracket - reader->at) : 0;
     const char *rest = *bracketed ? bracket + 1 : reader->at;
     const size_t length = (size_t)(stop - rest);
     // What an IPv6 address is written as may be longer than it was.
     if (before + length + INET6_ADDRSTRLEN > sizeof host->name)
-        return refuse(reader, "a host's name has at most %d characters",
-                      RUN_HOST_BYTES - INET6_ADDRSTRLEN);
+        return fail_at(reader, "a host's name has at most %d characters",
+                       RUN_HOST_BYTES - INET6_ADDRSTRLEN);
     memcpy(host->name, reader->at, before);
     memcpy(host->name + before, rest, length);
     host->name[before + length] = '\0';
@@ -184,7 +184,7 @@ static zero_result read_host(struct reader *reader, struct run_host *host)
     while (end < reader->end && !is_one_of(*end, " \t\r,"))
         end++;
     if (end == reader->at)
-        return refuse(reader, "a host is missing%s", reader->line ? "" : " before a ','");
+        return fail_at(reader, "a host is missing%s", reader->line ? "" : " before a ','");
     zero_result result = read_name(reader, end, host, &bracketed);
     if (!result)
         result = check_host(reader, host, bracketed);
@@ -205,19 +205,19 @@ static zero_result add_host(const struct reader *reader, const struct run_host *
         if (strcasecmp(run_host_address(&hosts->list[i]), address))
             continue;
         if (reader->line)
-            return refuse(reader, "host '%.80s' is there already, in line %d", address,
-                          hosts->list[i].line);
-        return refuse(reader, "host '%.80s' is there twice", address);
+            return fail_at(reader, "host '%.80s' is there already, in line %d", address,
+                           hosts->list[i].line);
+        return fail_at(reader, "host '%.80s' is there twice", address);
     }
     if (hosts->count == RUN_HOSTS_MAX)
-        return refuse(reader, "there are more than %d hosts", RUN_HOSTS_MAX);
+        return fail_at(reader, "there are more than %d hosts", RUN_HOSTS_MAX);
     hosts->list[hosts->count++] = *host;
     return ZERO_OK;
 }
 
 /* ------------------------------------------------------------------ lists and files */
 
-static zero_result begin(struct run_hosts *hosts, struct base_error *error)
+static zero_result make_list(struct run_hosts *hosts, struct base_error *error)
 {
     *hosts = (struct run_hosts){.list = base_calloc(RUN_HOSTS_MAX, sizeof *hosts->list)};
     return hosts->list ? ZERO_OK : zero_fail(error, ZERO_E_NOMEM, "no memory for a list of hosts");
@@ -231,18 +231,18 @@ void run_hosts_free(struct run_hosts *hosts)
 
 zero_result run_hosts_parse(struct run_hosts *hosts, const char *list, struct base_error *error)
 {
-    zero_result result = begin(hosts, error);
+    zero_result result = make_list(hosts, error);
     struct reader reader = {
         .hosts = hosts, .where = "--hosts", .at = list, .end = list + strlen(list), .error = error};
     bool more = true;
     while (!result && more) {
         struct run_host host = {.slots = 0};
-        pass(&reader, blanks);
+        pass_all(&reader, blanks);
         result = read_host(&reader, &host);
-        pass(&reader, blanks);
+        pass_all(&reader, blanks);
         more = pass_one(&reader, ',');
         if (!result && !more && reader.at < reader.end)
-            result = refuse(&reader, "a ',' is missing before '%.60s'", reader.at);
+            result = fail_at(&reader, "a ',' is missing before '%.60s'", reader.at);
         if (!result)
             result = add_host(&reader, &host);
     }
@@ -260,43 +260,43 @@ static zero_result read_setting(struct reader *reader, struct run_host *host)
     } settings[] = {{"slots", false}, {"max_slots", true}, {"max-slots", true}};
     const char *begin = reader->at;
     char word[32] = "";
-    pass(reader, letters);
+    pass_all(reader, letters);
     while (pass_one(reader, '_') || pass_one(reader, '-'))
-        pass(reader, letters);
+        pass_all(reader, letters);
     const size_t length = (size_t)(reader->at - begin);
     if (length < sizeof word)
         memcpy(word, begin, length);
-    pass(reader, blanks);
+    pass_all(reader, blanks);
     const bool given = pass_one(reader, '=');
-    pass(reader, blanks);
+    pass_all(reader, blanks);
     for (size_t i = 0; given && i < sizeof settings / sizeof *settings; i++) {
         if (strcmp(word, settings[i].name))
             continue;
         int *value = settings[i].most ? &host->most : &host->slots;
-        return *value ? refuse(reader, "the %s of host '%.80s' are there twice",
-                               settings[i].most ? "max_slots" : "slots", host->name)
+        return *value ? fail_at(reader, "the %s of host '%.80s' are there twice",
+                                settings[i].most ? "max_slots" : "slots", host->name)
                       : read_count(reader, settings[i].name, value);
     }
     const int rest = (int)strcspn(begin, " \t\r\n");
-    return refuse(reader, "'%.*s' is neither slots=N nor max_slots=N", rest < 60 ? rest : 60,
-                  begin);
+    return fail_at(reader, "'%.*s' is neither slots=N nor max_slots=N", rest < 60 ? rest : 60,
+                   begin);
 }
 
 static zero_result read_line(struct reader *reader)
 {
     struct run_host host = {.line = reader->line};
-    pass(reader, blanks);
+    pass_all(reader, blanks);
     if (reader->at == reader->end)
         return ZERO_OK;
     zero_result result = read_host(reader, &host);
-    pass(reader, blanks);
+    pass_all(reader, blanks);
     while (!result && reader->at < reader->end) {
         result = read_setting(reader, &host);
-        pass(reader, blanks);
+        pass_all(reader, blanks);
     }
     if (!result && host.most && host.slots > host.most)
-        result = refuse(reader, "host '%.80s' has slots=%d, but max_slots=%d", host.name,
-                        host.slots, host.most);
+        result = fail_at(reader, "host '%.80s' has slots=%d, but max_slots=%d", host.name,
+                         host.slots, host.most);
     return result ? result : add_host(reader, &host);
 }
 
@@ -312,7 +312,7 @@ static zero_result read_lines(struct reader *reader, const char *text, size_t by
         reader->line++;
         reader->at = text;
         reader->end = comment ? comment : stop;
-        result = memchr(text, '\0', (size_t)(stop - text)) ? refuse(reader, "it is no text")
+        result = memchr(text, '\0', (size_t)(stop - text)) ? fail_at(reader, "it is no text")
                                                            : read_line(reader);
         text = stop + 1;
     }
@@ -323,7 +323,7 @@ zero_result run_hosts_parse_file(struct run_hosts *hosts, const char *text, size
                                  const char *path, struct base_error *error)
 {
     struct reader reader = {.hosts = hosts, .where = path, .error = error};
-    zero_result result = begin(hosts, error);
+    zero_result result = make_list(hosts, error);
     assert(text[bytes] == '\0');
     if (!result)
         result = read_lines(&reader, text, bytes);

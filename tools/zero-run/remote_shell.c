@@ -151,7 +151,7 @@ static void close_both(int ends[2])
 }
 
 // Starts the process and the link that belongs to it.
-static zero_result start(struct run_shell *shell, struct base_error *error)
+static zero_result launch(struct run_shell *shell, struct base_error *error)
 {
     static const struct run_self self = {.side = RUN_SIDE_COORDINATOR, .host = -1, .noisy = true};
     int sockets[2] = {-1, -1}, pipes[2] = {-1, -1};
@@ -163,7 +163,7 @@ static zero_result start(struct run_shell *shell, struct base_error *error)
         pipe2(pipes, O_CLOEXEC | O_NONBLOCK))
         result = zero_fail_errno(error, ZERO_E_IO, errno, "host %s: a socket and a pipe",
                                  shell->host->name);
-    // Whoever writes to it may wait.
+    // A process that writes to it may wait.
     if (!result && fcntl(pipes[1], F_SETFL, 0))
         result = zero_fail_errno(error, ZERO_E_IO, errno, "host %s: a pipe", shell->host->name);
     if (!result)
@@ -190,7 +190,7 @@ zero_result run_shell_start(struct run_shell *shell, const struct run_host *host
                                 .local = run_shell_is_here(host),
                                 .pidfd = -1,
                                 .error_fd = -1};
-    return start(shell, error);
+    return launch(shell, error);
 }
 
 void run_shell_signal(const struct run_shell *shell, int number)
@@ -290,7 +290,7 @@ void run_shell_poll(const struct run_shell *shell, struct pollfd polls[RUN_SHELL
 }
 
 // It was not found where it is on this machine, as far as an exit status tells.
-static bool is_missing(const struct run_shell *shell)
+static bool is_not_there(const struct run_shell *shell)
 {
     const int status = shell->end.si_status;
     return !shell->local && !shell->by_path && !shell->link.greeted &&
@@ -303,7 +303,7 @@ static void try_path(struct run_shell *shell)
     run_link_close(&shell->link);
     end_process(shell);
     shell->by_path = true;
-    if (!start(shell, &error))
+    if (!launch(shell, &error))
         return;
     shell->end = (siginfo_t){.si_code = CLD_EXITED, .si_status = 127};
     add_text(shell, error.message, strlen(error.message));
@@ -323,6 +323,6 @@ void run_shell_turn(struct run_shell *shell)
         return;
     read_errors(shell);
     shell->ended = true;
-    if (is_missing(shell))
+    if (is_not_there(shell))
         try_path(shell);
 }

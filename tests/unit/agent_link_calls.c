@@ -1,0 +1,223 @@
+// Agents that call the coordinator's port, among callers that are none.
+#include "base/arena.h"
+#include "base/clock.h"
+#include "tests/unit/link_pair.h"
+#include "tests/unit/port.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------ calls */
+
+static struct run_listener listener;
+static char refusal[512];
+
+static void open_listener(const struct run_self *self)
+{
+    struct base_error error = {.result = ZERO_OK};
+    if (run_listener_open(&listener, 0, self, &error))
+        fail_msg("%s", error.message);
+    assert_true(listener.port > 0);
+}
+
+static struct run_link *listen_once(int timeout)
+{
+    struct pollfd polls[1 + RUN_CALLERS_MAX];
+    const int count = run_listener_poll(&listener, polls);
+    poll(polls, (nfds_t)count, timeout);
+    run_listener_turn(&listener);
+    run_listener_refusals(&listener, refusal, sizeof refusal);
+    return run_listener_next(&listener);
+}
+
+static int call_listener(void)
+{
+    struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)listener.port)};
+    const struct sockaddr_in v4 = {
+        .sin_family = AF_INET, .sin_port = to.sin6_port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    (void)to;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&v4, sizeof v4), 0);
+    return fd;
+}
+
+static bool stop_asked;
+
+static bool is_stop_asked(void)
+{
+    return stop_asked;
+}
+
+static int words;
+
+static void count_words(void *user, double seconds, const char *why)
+{
+    (void)user;
+    (void)seconds;
+    (void)why;
+    words++;
+}
+
+// Calls as an agent does, in a child that ends with the result, and writes the message.
+static pid_t start_caller(const struct run_self *self, int port, uint64_t patience_ms, int *out)
+{
+    static const char *const addresses[] = {"127.0.0.1"};
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct base_error error = {.result = ZERO_OK};
+        const struct run_calling calling = {.addresses = addresses,
+                                            .count = 1,
+                                            .port = port,
+                                            .deadline_ns = base_clock_ns() + patience_ms * MS,
+                                            .asked = is_stop_asked,
+                                            .say = count_words};
+        const zero_result result = run_link_call(&agent, &calling, self, &error);
+        if (write(ends[1], error.message, strlen(error.message)) < 0)
+            _exit(100);
+        if (!result)
+            run_link_send(&agent, json_pack("{s:i}", "pid", (int)getpid()));
+        run_link_finish(&agent, base_clock_ns() + 1000 * MS);
+        _exit(-result);
+    }
+    close(ends[1]);
+    *out = ends[0];
+    return child;
+}
+
+static int end_caller(pid_t child, int out, char text[512])
+{
+    int status;
+    const ssize_t count = read(out, text, 511);
+    text[count > 0 ? count : 0] = '\0';
+    close(out);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return -WEXITSTATUS(status);
+}
+
+static struct run_link *await_agent(void)
+{
+    const double deadline = base_clock_s() + LINK_PATIENCE_S;
+    struct run_link *link;
+    while (!(link = listen_once(10)))
+        if (base_clock_s() > deadline)
+            fail_msg("no agent has come: %s", refusal);
+    return link;
+}
+
+static void release(struct run_link *link)
+{
+    run_link_close(link);
+    base_free(link);
+}
+
+static void agents_come_among_hostile_callers(void **state)
+{
+    (void)state;
+    struct run_self one = plain_agent, other = plain_coordinator;
+    int fds[RUN_CALLERS_MAX + 10], out;
+    char text[512];
+    if (!base_hmac_load(NULL))
+        one.secret = other.secret = "a secret";
+    open_listener(&other);
+    listener.prove_ns = 200 * MS;
+    refusal[0] = '\0';
+    // Silent ones, more than there is room for, and one that speaks another language.
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        fds[i] = call_listener();
+    assert_int_equal(write(fds[1], "GET / HTTP/1.1\r\n", 16), 16);
+    const pid_t child = start_caller(&one, listener.port, LINK_PATIENCE_S * 1000, &out);
+    struct run_link *link = await_agent();
+    assert_int_equal(link->theirs.host, 3);
+    assert_non_null(strstr(refusal, "127.0.0.1: it has not introduced itself in time"));
+    release(link);
+    assert_int_equal(end_caller(child, out, text), ZERO_OK);
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        close(fds[i]);
+    run_listener_close(&listener);
+
+    open_listener(&other);
+    fds[0] = call_listener();
+    assert_int_equal(write(fds[0], "GET / HTTP/1.1\r\n", 16), 16);
+    const double deadline = base_clock_s() + LINK_PATIENCE_S;
+    for (refusal[0] = '\0'; !refusal[0] && base_clock_s() < deadline;)
+        assert_null(listen_once(10));
+    assert_string_equal(refusal, "a caller was refused, 127.0.0.1: it is no zero-run");
+    close(fds[0]);
+    run_listener_close(&listener);
+}
+
+static void wrong_secrets_are_told_at_once(void **state)
+{
+    (void)state;
+    struct run_self one = plain_agent, other = plain_coordinator;
+    char text[512];
+    int out;
+    if (base_hmac_load(NULL))
+        skip();
+    one.secret = "mine";
+    other.secret = "yours";
+    open_listener(&other);
+    const double began = base_clock_s();
+    const pid_t child = start_caller(&one, listener.port, 60000, &out);
+    for (refusal[0] = '\0'; !refusal[0] && base_clock_s() < began + LINK_PATIENCE_S;)
+        assert_null(listen_once(10));
+    assert_non_null(strstr(refusal, "its ZERO_SECRET is another one"));
+    assert_int_equal(end_caller(child, out, text), ZERO_E_INVALID);
+    assert_non_null(strstr(text, "of 127.0.0.1: its ZERO_SECRET is another one"));
+    assert_true(base_clock_s() < began + LINK_PATIENCE_S);
+    run_listener_close(&listener);
+}
+
+static void an_agent_waits_for_its_coordinator(void **state)
+{
+    (void)state;
+    int port, out;
+    char text[512];
+    struct base_error error = {.result = ZERO_OK};
+    const int reserved = port_reserve(&port);
+    assert_true(reserved >= 0);
+    pid_t child = start_caller(&plain_agent, port, 300, &out);
+    assert_int_equal(end_caller(child, out, text), ZERO_E_TIMEOUT);
+    assert_non_null(strstr(text, "the coordinator has not answered in 0.3"));
+    assert_non_null(strstr(text, "ECONNREFUSED"));
+    stop_asked = true;
+    child = start_caller(&plain_agent, port, 60000, &out);
+    stop_asked = false;
+    assert_int_equal(end_caller(child, out, text), ZERO_E_ABORTED);
+    assert_non_null(strstr(text, "was asked to stop"));
+
+    child = start_caller(&plain_agent, port, LINK_PATIENCE_S * 1000, &out);
+    usleep(200000);
+    if (run_listener_open(&listener, port, &plain_coordinator, &error))
+        fail_msg("%s", error.message);
+    struct run_listener second;
+    assert_int_equal(run_listener_open(&second, port, &plain_coordinator, NULL), ZERO_AGAIN);
+    struct run_link *link = await_agent();
+    release(link);
+    assert_int_equal(end_caller(child, out, text), ZERO_OK);
+    run_listener_close(&listener);
+    close(reserved);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agents_come_among_hostile_callers),
+        cmocka_unit_test(wrong_secrets_are_told_at_once),
+        cmocka_unit_test(an_agent_waits_for_its_coordinator),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
