@@ -32,6 +32,9 @@
  *   blame_inquiry.c    what recorders say, and its words.
  *   run_progress.c     how the training goes.
  *   run_trace.c        --trace.
+ *   host_list.c        --hosts and --hostfile (host_list.h).
+ *   remote_shell*.c    agents of other hosts, by ssh or --rsh (remote_shell.h).
+ *   agent_link*.c      how a coordinator and its agents talk (agent_link.h).
  *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
  * All but run_main.c is a library that tests link too.
