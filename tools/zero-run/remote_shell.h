@@ -80,7 +80,8 @@ void run_shell_turn(struct run_shell *shell);
 bool run_shell_line(struct run_shell *shell, char *line, size_t size);
 
 /** Why no agent came up, or how it ended, as one line: "host b: ssh: Permission denied (publickey):
- * ..." To be called when shell->ended, or when its time is over. *Local.* */
+ * ..." To be called when shell->ended, which comes soon after the end of the link, or when its time
+ * is over. *Local.* */
 void run_shell_why(const struct run_shell *shell, char *text, size_t size);
 
 /** Sends a signal to the remote shell, or to a local agent, but not to its ranks. *Local.* */
