@@ -241,11 +241,11 @@ static void add_text(struct run_shell *shell, const char *bytes, size_t count)
     shell->text[shell->used] = '\0';
 }
 
-static void read_errors(struct run_shell *shell)
+// At most so many bytes at a time: one that writes without end would be all there is to hear.
+static void read_errors(struct run_shell *shell, size_t most)
 {
     char bytes[RUN_SHELL_TEXT / 4];
-    // A bound, for one that writes without end would be all there is to hear.
-    for (int turns = 0; turns < 16 && shell->error_fd >= 0; turns++) {
+    for (size_t done = 0; done < most && shell->error_fd >= 0; done += sizeof bytes) {
         const ssize_t count = read(shell->error_fd, bytes, sizeof bytes);
         if (count < 0 && errno == EINTR)
             continue;
@@ -313,7 +313,7 @@ void run_shell_turn(struct run_shell *shell)
 {
     if (shell->ended)
         return;
-    read_errors(shell);
+    read_errors(shell, 16 * 1024);
     if (!shell->up) // these are greetings
         shell->told = shell->used;
     shell->up = shell->link.greeted && shell->link.state != RUN_LINK_MEETING;
@@ -321,7 +321,8 @@ void run_shell_turn(struct run_shell *shell)
     if (waitid(P_PIDFD, (id_t)shell->pidfd, &shell->end, WEXITED | WNOWAIT | WNOHANG) == 0 &&
         shell->end.si_pid == 0)
         return;
-    read_errors(shell);
+    // All that it can have left in the pipe; another process may still have the other end.
+    read_errors(shell, 1 << 20);
     shell->ended = true;
     if (is_not_there(shell))
         try_path(shell);
