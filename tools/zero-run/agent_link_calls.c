@@ -209,7 +209,7 @@ static zero_result call_one(struct run_link *link, struct call *call, const char
     const uint64_t soon = base_clock_ns() + call_ns;
     int fd;
     snprintf(master.address, sizeof master.address, "%s", address);
-    if (mesh_call(&fd, &master,
+    if (mesh_call(&fd, &master, 0,
                   soon < call->calling->deadline_ns ? soon : call->calling->deadline_ns, &why)) {
         keep_reason(call, address, why.message);
         return ZERO_AGAIN;
