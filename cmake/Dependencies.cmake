@@ -1,7 +1,7 @@
 # What zero is built from. The library needs xxHash, jansson, zstd and liburing, and for GPUs the
 # CUDA toolkit to be built with, for more than one of them NCCL's header, but nothing of CUDA to run
-# without one; the program zero-run needs hwloc too; the GPT-2 example needs OpenBLAS, the tests
-# need cmocka.
+# without one; UCX's header for networks of several hosts, but nothing of UCX to run without one;
+# the program zero-run needs hwloc too; the GPT-2 example needs OpenBLAS, the tests need cmocka.
 
 find_package(PkgConfig REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -36,6 +36,24 @@ if(ZERO_BUILD_TESTS AND NOT ZERO_FAULT_POINTS)
     message(FATAL_ERROR "The tests inject failures: ZERO_TESTS=ON needs ZERO_FAULT_POINTS=ON")
   endif()
   set(ZERO_BUILD_TESTS OFF)
+endif()
+
+# UCX's header: libucp itself is loaded at run time, where ranks are on several hosts.
+if(ZERO_UCX)
+  find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+  mark_as_advanced(UCX_INCLUDE_DIR)
+endif()
+if(ZERO_UCX AND UCX_INCLUDE_DIR)
+  file(STRINGS ${UCX_INCLUDE_DIR}/ucp/api/ucp_version.h ucx_version
+       REGEX "^#define UCP_API_(MAJOR|MINOR) ")
+  string(REGEX REPLACE "[^0-9;]" "" ucx_version "${ucx_version}")
+  string(REPLACE ";" "." UCX_VERSION "${ucx_version}")
+  if(UCX_VERSION VERSION_GREATER_EQUAL 1.13)
+    set(ZERO_BUILD_UCX ON)
+  endif()
+endif()
+if(ZERO_UCX AND NOT ZERO_UCX STREQUAL "AUTO" AND NOT ZERO_BUILD_UCX)
+  message(FATAL_ERROR "ZERO_UCX=ON needs ucp/api/ucp.h of UCX 1.13 or newer (libucx-dev)")
 endif()
 
 # The toolkit's compiler and headers. It is found, never installed.
@@ -76,6 +94,7 @@ function(zero_print_summary)
   zero_summary_line("                liburing" ON ${uring_VERSION})
   zero_summary_line("                CUDA    " "${ZERO_BUILD_CUDA}" "${CUDAToolkit_VERSION}")
   zero_summary_line("                NCCL    " "${ZERO_BUILD_NCCL}" "${NCCL_VERSION}")
+  zero_summary_line("                UCX     " "${ZERO_BUILD_UCX}" "${UCX_VERSION}")
   if(ZERO_FAULT_POINTS)
     message(STATUS "  with fault points, which are for tests: do not install this build")
   endif()

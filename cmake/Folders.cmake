@@ -18,7 +18,7 @@ set(ZERO_SUBFOLDERS
     checkpoint/codec checkpoint/directory checkpoint/entropy checkpoint/files checkpoint/manifest
     checkpoint/safetensors checkpoint/shard
     collectives/comm collectives/control collectives/gpu collectives/host collectives/liveness
-    collectives/rendezvous collectives/tcp collectives/transport
+    collectives/provider collectives/rendezvous collectives/tcp collectives/transport
     offload/io
     zero/api zero/budget zero/config zero/core zero/debug zero/exec zero/link zero/model zero/optim
     zero/param zero/plan zero/snapshot zero/step zero/store)

@@ -79,6 +79,11 @@ int coll_world(const struct coll_comm *comm)
     return comm->world;
 }
 
+const char *coll_transport_reason(const struct coll_comm *comm)
+{
+    return comm->comm_world->reason;
+}
+
 const char *coll_transport_name(const struct coll_comm *comm)
 {
     return comm->comm_world->transport;

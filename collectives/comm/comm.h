@@ -41,7 +41,9 @@ struct coll_team;
 
 /** What coll_open() needs; strings are copied. */
 struct coll_config {
-    const char *transport; /**< "self", "threads", "shm", "tcp" */
+    const char *transport; /**< "self", "threads", "shm", "tcp"; "ucx": "tcp", but for arenas, whose
+                                bytes go by that provider (provider/provider.h) */
+    bool any_provider;     /**< "tcp": that may become a provider which all ranks have */
     int rank;
     int world;
     const char *job;                  /**< tells jobs of one user on one host apart (rendezvous/) */
@@ -91,7 +93,11 @@ void coll_close(struct coll_comm *comm);
 
 int coll_rank(const struct coll_comm *comm);
 int coll_world(const struct coll_comm *comm);
+/** What it is by now: of "tcp" with any_provider the provider's name, if one was taken. */
 const char *coll_transport_name(const struct coll_comm *comm);
+
+/** Why it is that, as half a sentence: "" if it was asked for. *Local.* */
+const char *coll_transport_reason(const struct coll_comm *comm);
 
 /** The name of a rank's host; "" by a transport of one host. *Local.* */
 const char *coll_host(const struct coll_comm *comm, int rank);

@@ -15,6 +15,7 @@ enum {
     COLL_ARENAS_MAX = 1024, /**< arenas of a comm world */
     COLL_NAME_BYTES = 96,
     COLL_MESSAGE_BYTES = 448,
+    COLL_REASON_BYTES = 256,
     COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
     COLL_SMALL_SLOTS = 2,         /**< small operations that can be under way */
 };
@@ -86,8 +87,9 @@ struct coll_queue {
 /** What all communicators of one coll_open() have in common. */
 struct coll_comm_world {
     struct coll_comm *root;
-    struct coll_comm *comms; /**< all of them that this rank is in, the root first */
-    char transport[8];       /**< its name in the configuration */
+    struct coll_comm *comms;        /**< all of them that this rank is in, the root first */
+    char transport[8];              /**< its name in the configuration */
+    char reason[COLL_REASON_BYTES]; /**< coll_transport_reason() */
     uint64_t timeout_ns;
     uint64_t remind_ns; /**< of waiting, before it is spoken of: more after long waits that ended */
     const struct base_log *log;

@@ -7,7 +7,8 @@
  *   host_meet.c        what another rank has posted, and whether it is what this rank has.
  *   host_post.c        starting an operation: what it is and where its memory lies, for all to see.
  *   host_source.c      memory that a peer has posted, as memory of this process.
- *   remote_read.c      memory of a peer outside arenas, when ranks are processes.
+ *   remote_read.c      memory of a peer that can't be addressed: outside arenas, or of a far rank.
+ *   provided_copy.c    what a provider copies of it.
  *   host_fetch.c       copies what a peer has posted, wherever it lies.
  *   host_gather.c      all-gather, broadcast, all-to-all.
  *   host_publish.c     the all-gather that only says that its blocks are there.
@@ -15,7 +16,7 @@
  *   host_all_reduce.c  all-reduce of long vectors.
  *   host_small.c       the small operations.
  *   host_message.c     send and receive.
- *   presence.c which rank waits for which.
+ *   presence.c         which rank waits for which.
  *   host_last_call.c   what each rank has called last.
  *
  * A pull model: each rank has a block that all others see. It writes there what it has posted: a
@@ -31,6 +32,7 @@
 #include "base/kernels/sum.h"
 #include "collectives/comm/call_log.h"
 #include "collectives/host/live_cell.h"
+#include "collectives/provider/provider.h"
 
 #include <sched.h>
 #include <stdalign.h>
@@ -159,6 +161,8 @@ struct host_comm {
                                                       block to the far ranks, which have copies;
                                                       NULL: none is far. Any thread */
     struct host_group_slot group_slots[COLL_GROUPS_MAX]; /**< of a root */
+    struct coll_provided *provided; /**< of a root: copies what is in arenas of ranks whose memory
+                                         this one doesn't share; NULL: it is sent */
 };
 
 /** How far the oldest request is with one peer. */
@@ -187,6 +191,8 @@ bool coll_host_left(const struct coll_comm *comm, int rank);
 /** The functions of the table that all such transports have in common. */
 void coll_host_wake(struct coll_comm *comm);
 void coll_host_wake_rank(struct coll_comm *comm, int rank);
+/** Wakes this rank, as another one would. Any thread. */
+void coll_host_wake_own(const struct coll_comm *root);
 void coll_host_sleep_begin(struct coll_comm *comm);
 void coll_host_sleep(struct coll_comm *comm, uint64_t timeout_ns);
 void coll_host_sleep_end(struct coll_comm *comm);

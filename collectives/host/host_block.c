@@ -78,6 +78,13 @@ void coll_host_wake(struct coll_comm *comm)
         host->send_changes(comm);
 }
 
+void coll_host_wake_own(const struct coll_comm *root)
+{
+    const struct host_comm *host = coll_host_of(root);
+    atomic_store(&host->root_blocks[root->rank]->doorbell, 1);
+    wake_if_asleep(host, root->rank);
+}
+
 void coll_host_sleep_begin(struct coll_comm *comm)
 {
     const struct coll_comm *root = comm->comm_world->root;

@@ -2,20 +2,28 @@
 // the same host it reads by process_vm_readv(2), or, where the kernel doesn't allow that, it asks
 // the owner to copy a piece into memory that both see, which the owner does in any call that makes
 // progress. Of a far rank it can address nothing: the read request and the piece travel (tcp/).
+// If the place is in an arena there and the comm world has a provider, that copies it:
+// provided_copy.c.
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
 
 #include "base/arena.h"
 #include "base/fault.h"
-#include "collectives/host/host.h"
+#include "collectives/host/provided_copy.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 
-enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
+enum {
+    LEAST_SLICE = 32 * 1024,
+    MOST_SLICE = 512 * 1024,
+    SCRATCH = 2048 * 1024,
+    MOST_COPIED = 16 * 1024 * 1024, /**< by a provider at a time: so long does its end take */
+    HEADS = 4096,
+};
 
 /** One reader's read request for a piece of one owner's memory, in the reader's memory. */
 struct mailbox {
@@ -23,14 +31,17 @@ struct mailbox {
     struct host_read_request what;
 };
 
-/** The reader puts IDLE and ASKED, the owner BUSY and SERVED. */
-enum mailbox_state { IDLE, ASKED, BUSY, SERVED };
+/** The reader puts IDLE and ASKED, the owner BUSY and SERVED. BROKEN is a copy of a provider only.
+ */
+enum mailbox_state { IDLE, ASKED, BUSY, SERVED, BROKEN };
 
 /** What this rank last asked of an owner and has not taken yet; request NULL: nothing. */
 struct pending_read {
     const struct coll_comm *comm;
     const struct coll_request *request;
     struct host_place place;
+    unsigned char *to;     /**< where it comes to */
+    struct host_copy copy; /**< of what a provider copies */
 };
 
 struct host_remote_read {
@@ -280,51 +291,73 @@ static bool reads_itself(const struct coll_comm *comm, int rank)
     return of(comm->comm_world->root)->allowed && !coll_host_of(comm)->far[rank];
 }
 
-/** Asks an owner for a piece. Nothing else is asked of it. */
+/** How it stands with what was asked of an owner last: enum mailbox_state. */
+static uint32_t state_of(const struct coll_comm *root, int owner)
+{
+    static const uint32_t states[] = {
+        [COLL_COPY_UNDER_WAY] = BUSY, [COLL_COPY_HERE] = SERVED, [COLL_COPY_BROKEN] = BROKEN};
+    unsigned char *piece;
+    const uint32_t state = coll_host_copy_state(root, &of(root)->pending_reads[owner].copy);
+    return state != COLL_COPY_NONE
+               ? states[state]
+               : atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
+}
+
+/** Asks an owner for a piece, or has a provider copy it, straight to `to` unless that is NULL.
+ * Nothing else is asked of this owner. */
 static void request_piece(struct coll_comm *comm, const struct coll_request *request, int owner,
-                          const struct host_read_request *what)
+                          const struct host_read_request *what, unsigned char *to)
 {
     struct coll_comm *root = comm->comm_world->root;
     unsigned char *piece;
     struct mailbox *mailbox = mailbox_of(root, root->rank, owner, &piece);
-    assert(what->place.bytes <= of(root)->slice);
+    struct pending_read *pending = &of(root)->pending_reads[owner];
     assert(atomic_load(&mailbox->state) == IDLE || atomic_load(&mailbox->state) == SERVED);
-    of(root)->pending_reads[owner] = (struct pending_read){comm, request, what->place};
+    *pending =
+        (struct pending_read){.comm = comm, .request = request, .place = what->place, .to = piece};
+    if (coll_host_is_copied(comm, &what->place)) {
+        pending->to = to ? to : piece;
+        coll_host_copy_start(root, owner, &what->place, pending->to, &pending->copy);
+        return;
+    }
+    assert(what->place.bytes <= of(root)->slice);
     mailbox->what = *what;
     atomic_store(&mailbox->state, ASKED);
     coll_host_wake_rank(root, owner);
 }
 
-/** One step of getting a piece from its owner: asks for it, or takes it. ZERO_AGAIN: not yet. */
+/** One step of getting a piece from its owner: asks for it, or takes it. `stays`: what is at `to`
+ * is not looked at before it is taken, and a provider may copy to there. ZERO_AGAIN: not yet. */
 static zero_result ask(struct coll_comm *comm, const struct coll_request *request, int rank,
-                       const struct host_place *place, unsigned char *to)
+                       const struct host_place *place, unsigned char *to, bool stays)
 {
     struct coll_comm *root = comm->comm_world->root;
     const int owner = coll_root_rank(comm, rank);
     const struct host_read_request what = piece_of(comm, request, rank, place);
-    unsigned char *piece;
     struct pending_read *pending = &of(root)->pending_reads[owner];
-    const uint32_t state = atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
+    const uint32_t state = state_of(root, owner);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = pending->comm == comm && pending->request == request;
     if (state == SERVED && mine && same_place(&pending->place, place)) {
-        memcpy(to, piece, place->bytes);
+        if (to != pending->to)
+            memcpy(to, pending->to, place->bytes);
         pending->request = NULL;
         of(root)->piece_taken = true;
         return ZERO_OK;
     }
+    if (state == BROKEN && mine)
+        return coll_host_copy_fail(comm, request, rank, place, &pending->copy);
     // Another request comes back for the piece that it asked for.
     if (!pending->request || mine)
-        request_piece(comm, request, owner, &what);
+        request_piece(comm, request, owner, &what, stays ? to : NULL);
     return ZERO_AGAIN;
 }
 
 /** Whether nothing is asked of an owner, nor on its way. */
 static bool is_idle(const struct coll_comm *root, int owner)
 {
-    unsigned char *piece;
-    const uint32_t state = atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
+    const uint32_t state = state_of(root, owner);
     return !of(root)->pending_reads[owner].request && state != ASKED && state != BUSY;
 }
 
@@ -344,9 +377,7 @@ bool coll_host_read_pending(const struct coll_comm *comm, int rank)
         return false;
     const int owner = coll_root_rank(comm, rank);
     const struct pending_read *pending = &of(root)->pending_reads[owner];
-    unsigned char *piece;
-    return pending->request && pending->comm == comm &&
-           atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state) != SERVED;
+    return pending->request && pending->comm == comm && state_of(root, owner) != SERVED;
 }
 
 void coll_host_cancel_reads(struct coll_comm *comm)
@@ -362,6 +393,8 @@ void coll_host_cancel_reads(struct coll_comm *comm)
         uint32_t asked = ASKED;
         atomic_compare_exchange_strong(&mailbox_of(root, root->rank, owner, &piece)->state, &asked,
                                        IDLE);
+        if (pending->to != piece)
+            coll_host_copy_end(root, &pending->copy);
         pending->request = NULL;
     }
 }
@@ -370,11 +403,11 @@ void coll_host_cancel_reads(struct coll_comm *comm)
 
 /** Brings up to a slice of a rank's memory to `to`, or more where that needs no owner. */
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
-                         const struct host_place *place, unsigned char *to)
+                         const struct host_place *place, unsigned char *to, bool stays)
 {
     const struct host_remote_read *root = of(comm->comm_world->root);
     if (!reads_itself(comm, rank))
-        return ask(comm, request, rank, place, to);
+        return ask(comm, request, rank, place, to, stays);
     assert(place->arena == HOST_UNREGISTERED); // else it is addressed
     const uint64_t address = place->at;
     const size_t bytes = place->bytes;
@@ -426,7 +459,7 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
     if (bytes == 0 || remote_read->end[rank] == first_byte + bytes)
         return ZERO_OK;
     const struct host_place part = part_of(place, first_byte, bytes);
-    const zero_result result = bring(comm, request, rank, &part, piece);
+    const zero_result result = bring(comm, request, rank, &part, piece, false);
     if (result == ZERO_OK)
         remote_read->end[rank] = first_byte + bytes;
     return result;
@@ -447,7 +480,7 @@ void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *req
             continue;
         const struct host_place part = part_of(place, first_byte, bytes);
         const struct host_read_request what = piece_of(comm, request, rank, &part);
-        request_piece(comm, request, owner, &what);
+        request_piece(comm, request, owner, &what, NULL);
     }
 }
 
@@ -461,12 +494,14 @@ zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *re
                            const struct host_place *place, size_t bytes, unsigned char *to,
                            size_t *done)
 {
-    const size_t most = reads_itself(comm, rank) ? SIZE_MAX : of(comm->comm_world->root)->slice;
+    const struct host_remote_read *root = of(comm->comm_world->root);
+    const bool copied = coll_host_is_copied(comm, place);
+    const size_t most = copied ? MOST_COPIED : reads_itself(comm, rank) ? SIZE_MAX : root->slice;
     zero_result result = ZERO_OK;
     while (*done < bytes && result == ZERO_OK) {
         const size_t size = bytes - *done < most ? bytes - *done : most;
         const struct host_place part = part_of(place, *done, size);
-        result = bring(comm, request, rank, &part, to + *done);
+        result = bring(comm, request, rank, &part, to + *done, true);
         if (result == ZERO_OK)
             *done += size;
     }

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/forked.h"
 #include "collectives/comm/comm_internal.h"
+#include "collectives/provider/provider.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -110,5 +111,8 @@ void coll_close(struct coll_comm *comm)
 size_t coll_memory_needed(const char *transport, int world)
 {
     const struct coll_transport *found = coll_transport_find(transport);
-    return found ? own_bytes(world) + found->memory(world) : 0;
+    const struct coll_provider *provider = coll_provider_find(transport);
+    return !found
+               ? 0
+               : own_bytes(world) + found->memory(world) + (provider ? provider->memory(world) : 0);
 }

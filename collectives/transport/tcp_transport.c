@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "collectives/rendezvous/mesh.h"
 #include "collectives/tcp/tcp.h"
+#include "collectives/transport/far_memory.h"
 #include "collectives/transport/near.h"
 #include "collectives/transport/retained_memory.h"
 #include "collectives/transport/shared_memory.h"
@@ -86,7 +87,14 @@ static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *ar
     zero_result result = coll_near_arena_share(&of(comm)->near, arena, error);
     if (result == ZERO_OK && !arena->shared && coll_host_of(comm)->far_count > 0)
         result = copy_small(comm, arena, &small, error);
-    return result == ZERO_OK && small ? coll_net_show_prepare(of(comm)->net, arena, error) : result;
+    if (result == ZERO_OK && small)
+        result = coll_net_show_prepare(of(comm)->net, arena, error);
+    // The others wait for this rank's part in it.
+    struct base_error why = {.result = ZERO_OK};
+    const zero_result published = coll_far_publish(comm, arena, &why);
+    return result != ZERO_OK || published == ZERO_OK
+               ? result
+               : zero_fail(error, published, "%s", why.message);
 }
 
 static zero_result tcp_arena_populate(struct coll_comm *comm, struct coll_arena *arena,
@@ -102,8 +110,10 @@ static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
 
 static void tcp_arena_free(struct coll_comm *comm, struct coll_arena *arena)
 {
-    if (is_ours(comm))
+    if (is_ours(comm)) {
         coll_net_show_forget(of(comm)->net, arena);
+        coll_far_withdraw(comm, arena);
+    }
     coll_near_arena_free(&of(comm)->near, arena);
 }
 
@@ -244,7 +254,7 @@ static zero_result connect_ranks(struct coll_comm *comm, const struct coll_confi
     struct base_error failure = {.result = ZERO_OK}, refusal = {.result = ZERO_OK};
     const zero_result result = connect_in_steps(comm, config, mesh, &failure);
     if (result == ZERO_OK)
-        return ZERO_OK;
+        return coll_far_open(comm, config, error);
     if (find_refusal(mesh, &of(comm)->near, &refusal) != ZERO_OK) {
         coll_net_pass_on(mesh, &refusal);
         return zero_fail(error, refusal.result, "%s", refusal.message);
@@ -313,6 +323,7 @@ static void tcp_leave(struct coll_comm *root)
     coll_net_drain(tcp->net, root->comm_world->timeout_ns);
     coll_host_leave(root);
     coll_net_stop(tcp->net);
+    coll_far_halt(root);
 }
 
 static void tcp_close(struct coll_comm *root)
@@ -320,6 +331,7 @@ static void tcp_close(struct coll_comm *root)
     struct tcp *tcp = root->link;
     if (!tcp)
         return;
+    coll_far_close(root); // before the memory that it has registered
     coll_near_close(&tcp->near);
     coll_net_free(tcp->net);
     coll_host_free(&tcp->host, root);
@@ -330,8 +342,10 @@ static void tcp_close(struct coll_comm *root)
 
 static void tcp_revoke(struct coll_comm *root)
 {
-    if (of(root)->net && is_ours(root))
+    if (of(root)->net && is_ours(root)) {
         coll_net_revoke(of(root)->net);
+        coll_far_halt(root);
+    }
 }
 
 static const char *tcp_host(const struct coll_comm *root, int rank)

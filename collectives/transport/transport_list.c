@@ -6,10 +6,9 @@ static const struct {
     const char *name;
     const struct coll_transport *transport;
 } transports[] = {
-    {"self", &coll_transport_threads},
-    {"shm", &coll_transport_shm},
-    {"tcp", &coll_transport_tcp},
-    {"threads", &coll_transport_threads},
+    {"self", &coll_transport_threads}, {"shm", &coll_transport_shm},
+    {"tcp", &coll_transport_tcp},      {"threads", &coll_transport_threads},
+    {"ucx", &coll_transport_tcp},
 };
 
 const struct coll_transport *coll_transport_find(const char *name)

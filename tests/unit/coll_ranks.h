@@ -13,9 +13,10 @@
 typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
 
 /** Opens a communicator of `world` ranks, runs fn in each, closes it: threads of this process over
- * "self", "threads", "tcp:threads" and "hosts:threads", else processes. By "tcp" each is on a host of
- * its own, by "hosts" they are on two hosts in turn, over tcp. False if anything failed; the rank has said
- * what. timeout_ns 0: a minute; that of the opening is never shorter. */
+ * "self", "threads", "tcp:threads" and "hosts:threads", else processes. By "tcp" each is on a host
+ * of its own, by "hosts" they are on two hosts in turn, over tcp. With ZERO_TEST_PROVIDER=ucx those
+ * of "tcp" go by "ucx", and no others run. False if anything failed; the rank has said what.
+ * timeout_ns 0: a minute; that of the opening is never shorter. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
 /** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
