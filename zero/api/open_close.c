@@ -29,6 +29,7 @@ struct coll_config eng_coll_config(const struct eng_config *config)
 {
     return (struct coll_config){
         .transport = config->transport,
+        .any_provider = config->any_provider,
         .rank = config->rank,
         .world = config->world,
         .job = config->job,
@@ -53,7 +54,10 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
     struct coll_config comm = eng_coll_config(config);
     comm.control = z->job.watch.area;
     comm.mesh = mesh->world ? mesh : NULL;
-    return coll_open(&z->comm, &comm, error);
+    const zero_result r = coll_open(&z->comm, &comm, error);
+    if (!r)
+        eng_config_found_transport(&z->config, coll_transport_name(z->comm));
+    return r;
 }
 
 static const struct eng_call_bytes call_bytes = {

@@ -20,8 +20,9 @@ static struct eng_limits limits_of(const zero_ctx *z)
 /** Bytes, on every rank alike. */
 static size_t transport_bytes(const zero_ctx *z)
 {
-    struct coll_counters counters = {.memory_bytes =
-                                         coll_memory_needed(z->config.transport, z->config.world)};
+    // A plan without ranks has room for what they may find.
+    const char *name = z->config.any_provider ? "ucx" : z->config.transport;
+    struct coll_counters counters = {.memory_bytes = coll_memory_needed(name, z->config.world)};
     if (z->comm)
         coll_counters(z->comm, &counters);
     return counters.memory_bytes;
@@ -134,7 +135,9 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
     if (z->comm) {
         struct coll_counters counters;
         coll_counters(z->comm, &counters);
-        facts.host = (struct eng_plan_host){coll_unregistered_path(z->comm), counters.huge_bytes};
+        facts.host = (struct eng_plan_host){.private_path = coll_unregistered_path(z->comm),
+                                            .reason = coll_transport_reason(z->comm),
+                                            .huge_bytes = counters.huge_bytes};
     }
     struct eng_tier_needs needs;
     if (z->store->needs(z, &z->placement, &needs, error))

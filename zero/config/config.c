@@ -259,6 +259,13 @@ void eng_config_place(struct eng_config *config, int local_rank, int local_world
         store(config, key, derive(config, key));
 }
 
+void eng_config_found_transport(struct eng_config *config, const char *transport)
+{
+    const struct eng_key *key = &eng_keys[eng_key_find("transport", strlen("transport"))];
+    if (config->any_provider && strcmp(transport, "ucx") == 0)
+        store(config, key, ENG_TRANSPORT_UCX);
+}
+
 // "auto" is what no value is.
 static void drop_auto_transport(struct resolution *resolution)
 {

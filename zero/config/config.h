@@ -55,7 +55,7 @@ enum eng_source {
  * "none" there is 0. */
 struct eng_config {
     int32_t stage;
-    const char *transport;  /**< "self", "threads", "shm", "tcp": a literal */
+    const char *transport;  /**< "self", "threads", "shm", "tcp", "ucx": a literal */
     int32_t micro_batches;  /**< V */
     int32_t prefetch_units; /**< 0: none */
     int32_t open_units;
@@ -77,7 +77,8 @@ struct eng_config {
     int32_t sum_group;
     int32_t stall_s;      /**< 0: none */
     int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
-    bool by_network;      /**< transport tcp: ranks may be on several hosts */
+    bool by_network;      /**< transport tcp or ucx: ranks may be on several hosts */
+    bool any_provider;    /**< tcp was not asked for, and becomes ucx if all hosts have that */
     bool shared;          /**< gather, decided: one copy of the parameters a host */
     bool local;
     int32_t paranoid;        /**< 0, 1 */
@@ -129,7 +130,7 @@ struct eng_config {
     char own_address[BOOT_ADDRESS_BYTES]; /**< zero_config.master_addr, with a job only; "": none */
     int32_t own_port;                     /**< zero_config.master_port */
     char job[BOOT_JOB_BYTES];
-    struct boot_master meeting; /**< tcp, or .unplaced: where rank 0 is */
+    struct boot_master meeting; /**< .by_network, or .unplaced: where rank 0 is */
     bool asks_manager;          /**< no variable says where rank 0 is, but a process manager can be
                                      asked: eng_config_meet() does */
     bool unplaced;              /**< the launcher says where rank 0 is, but not how many ranks are
@@ -195,6 +196,9 @@ char *const *eng_config_place_variables(const struct eng_config *config,
 /** Sets how many ranks are on this host, and the transport that follows from it where none was
  * given. local_rank -1: unknown. *Local.* */
 void eng_config_place(struct eng_config *config, int local_rank, int local_world);
+
+/** Sets the transport that was found where none was given: a literal. *Local.* */
+void eng_config_found_transport(struct eng_config *config, const char *transport);
 
 /** Whether the job is known to be on several hosts. */
 bool eng_config_on_several_hosts(const struct eng_config *config);

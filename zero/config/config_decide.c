@@ -66,7 +66,9 @@ static zero_result find_master(struct eng_config *config, struct base_error *err
 static zero_result check_transport(struct eng_config *config, struct base_error *error)
 {
     const bool threads = !strcmp(config->transport, "threads");
-    config->by_network = !strcmp(config->transport, "tcp");
+    const bool provided = !strcmp(config->transport, "ucx");
+    config->by_network = provided || !strcmp(config->transport, "tcp");
+    config->any_provider = config->by_network && !eng_config_given(config, "transport");
     if (!strcmp(config->transport, "self") && config->world > 1)
         return zero_fail(error, ZERO_E_INVALID,
                          "transport=self is for one rank, and there are %d: take shm, tcp or "

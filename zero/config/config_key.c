@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const transports[] = {
-    [ENG_TRANSPORT_AUTO] = "auto",       [ENG_TRANSPORT_SELF] = "self",
-    [ENG_TRANSPORT_THREADS] = "threads", [ENG_TRANSPORT_SHM] = "shm",
-    [ENG_TRANSPORT_TCP] = "tcp",         NULL};
+static const char *const transports[] = {[ENG_TRANSPORT_AUTO] = "auto",
+                                         [ENG_TRANSPORT_SELF] = "self",
+                                         [ENG_TRANSPORT_THREADS] = "threads",
+                                         [ENG_TRANSPORT_SHM] = "shm",
+                                         [ENG_TRANSPORT_TCP] = "tcp",
+                                         [ENG_TRANSPORT_UCX] = "ucx",
+                                         NULL};
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
 static const char *const gathers[] = {"auto", "copy", "shared", NULL};
 static const char *const reductions[] = {"canonical", "local", NULL};

@@ -44,7 +44,8 @@ enum {
     ENG_TRANSPORT_SELF,
     ENG_TRANSPORT_THREADS,
     ENG_TRANSPORT_SHM,
-    ENG_TRANSPORT_TCP
+    ENG_TRANSPORT_TCP,
+    ENG_TRANSPORT_UCX
 };
 
 /** Values of the key `gather`. */

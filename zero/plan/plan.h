@@ -171,6 +171,7 @@ struct eng_plan_files {
 /** What only the transport knows. All zero before there is one. */
 struct eng_plan_host {
     const char *private_path; /**< coll_unregistered_path() */
+    const char *reason;       /**< coll_transport_reason() */
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
 

@@ -73,16 +73,26 @@ static json_t *describe_updater(const struct eng_plan_facts *facts)
     return json_pack("{s:s, s:s?}", "by", by, "reason", *updater->why ? updater->why : NULL);
 }
 
+/** Why the transport is what it is; NULL: it was given, or follows from the ranks. */
+static const char *reason_of(const struct eng_plan_facts *facts)
+{
+    const char *reason = facts->host.reason;
+    if (!reason && facts->config->any_provider)
+        return "ucx, if all hosts have it";
+    return reason && *reason ? reason : NULL;
+}
+
 static json_t *describe_choices(const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:o}", "kernels",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:s?, s:o}", "kernels",
                      facts->kernels->name, "transport", config->transport, "gather",
                      eng_config_gather(config), "reduction", config->reduction, "sum_group",
                      config->sum_group, "micro_batches", config->micro_batches,
                      "micro_batches_per_rank", eng_config_rounds(config), "micro_batches_given",
                      eng_config_given(config, "micro_batches"), "private_memory",
-                     facts->host.private_path, "update", describe_updater(facts));
+                     facts->host.private_path, "transport_reason", reason_of(facts), "update",
+                     describe_updater(facts));
 }
 
 /** An object of spreads: what each row, or each moment, needs. */

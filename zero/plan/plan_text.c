@@ -196,7 +196,13 @@ static void write_transport(struct base_text *text, const json_t *plan)
         is(plan, "config.device_register.value", "on") ? "" : ", where all ranks can";
     if (has(plan, "choices.private_memory"))
         add(text, plan,
-            "  transport    {choices.transport}, private memory: {choices.private_memory}\n");
+            "  transport    {choices.transport}, private memory: {choices.private_memory}");
+    else if (has(plan, "choices.transport_reason"))
+        add(text, plan, "  transport    {choices.transport}");
+    if (has(plan, "choices.transport_reason"))
+        add(text, plan, " ({choices.transport_reason})");
+    if (has(plan, "choices.private_memory") || has(plan, "choices.transport_reason"))
+        add(text, plan, "\n");
     if (number(plan, "memory.huge_pages"))
         add(text, plan, "  huge pages   {~memory.huge_pages}\n");
     if (!is_true(plan, "gpu.registered"))
