@@ -10,7 +10,8 @@ packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburi
 packages="$packages libxxhash-dev libzstd-dev"
 packages="$packages ninja-build patch pkg-config"
 test_packages="clang clang-format clang-tidy g++ iproute2 libcmocka-dev libmpich-dev libopenmpi-dev"
-test_packages="$test_packages mandoc mpich openmpi-bin openssl python3 python3-yaml shellcheck"
+test_packages="$test_packages libucx-dev mandoc mpich openmpi-bin openssl python3 python3-yaml"
+test_packages="$test_packages shellcheck"
 
 case "$#:${1-}" in
 0:) ;;

@@ -89,6 +89,9 @@ struct coll_provider {
     /** Bytes that it needs for a rank among `world`, about: engines say little of that. */
     size_t (*memory)(int world);
 
+    /** Why ranks that may choose gain nothing by it on this host; NULL: they may. */
+    const char *(*declines)(void);
+
     /** Gets ready to be called by peers. ZERO_E_UNSUPPORTED: it is not on this host, with why;
      * ZERO_E_NOMEM, ZERO_E_IO. */
     zero_result (*open)(struct coll_provided **provided, const struct coll_provider_config *config,

@@ -10,6 +10,7 @@
 #include "base/forked.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -252,6 +253,21 @@ static void configure(const struct ucx_library *ucp, ucp_config_t *config)
         ucp->config_modify(config, "TLS", "^cuda,rocm");
 }
 
+/** UCX's TCP is slower than ours. So it is for hosts with a card that reads memory by itself, and
+ * for users who have told UCX what to do. */
+static const char *ucx_declines(void)
+{
+    if (getenv("UCX_TLS") || getenv("UCX_NET_DEVICES"))
+        return NULL;
+    DIR *devices = opendir("/sys/class/infiniband");
+    bool found = false;
+    for (const struct dirent *entry; devices && (entry = readdir(devices));)
+        found |= entry->d_name[0] != '.';
+    if (devices)
+        closedir(devices);
+    return found ? NULL : "no network but TCP is here for UCX (/sys/class/infiniband is empty)";
+}
+
 static zero_result open_context(struct ucx *ucx, struct base_error *error)
 {
     const ucp_params_t params = {.field_mask =
@@ -364,6 +380,7 @@ const struct coll_provider coll_provider_ucx = {
     .size = sizeof(struct coll_provider),
     .name = "ucx",
     .memory = ucx_memory,
+    .declines = ucx_declines,
     .open = ucx_open,
     .engine = ucx_engine,
     .address = ucx_address,

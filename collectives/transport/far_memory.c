@@ -216,8 +216,8 @@ static zero_result check_words(struct coll_comm *root, struct probe *probe,
 
 /* ------------------------------------------------------------------ the choice */
 
-/** Opens a provider here, and says how that went. */
-static struct offer open_here(struct coll_comm *root, const struct coll_provider *ops)
+/** Opens a provider here, and says how that went; `any`: another one would do. */
+static struct offer open_here(struct coll_comm *root, const struct coll_provider *ops, bool any)
 {
     const struct coll_provider_config config = {.rank = root->rank,
                                                 .world = root->world,
@@ -227,7 +227,9 @@ static struct offer open_here(struct coll_comm *root, const struct coll_provider
                                                 .log = root->comm_world->log};
     struct base_error error = {.result = ZERO_OK};
     struct coll_provided *provided = NULL;
-    struct offer offer = {.result = ops->open(&provided, &config, &error)};
+    const char *declined = any ? ops->declines() : NULL;
+    struct offer offer = {.result = declined ? zero_fail(&error, ZERO_E_UNSUPPORTED, "%s", declined)
+                                             : ops->open(&provided, &config, &error)};
     snprintf(offer.why, sizeof offer.why, "%.*s", WHY_BYTES - 1, error.message);
     if (offer.result != ZERO_OK)
         return offer;
@@ -298,10 +300,10 @@ static void give_up(struct coll_comm *root, const struct probe *probe, bool met)
 
 /** Opens a provider on all ranks, or on none. */
 static zero_result open_everywhere(struct coll_comm *root, const struct coll_provider *ops,
-                                   struct base_error *error)
+                                   bool any, struct base_error *error)
 {
     struct offer *offers = base_calloc((size_t)root->world, sizeof *offers);
-    const struct offer own = open_here(root, ops);
+    const struct offer own = open_here(root, ops, any);
     struct probe probe = {.own = NULL};
     zero_result result = ZERO_OK;
     if (!offers)
@@ -345,7 +347,7 @@ static zero_result open_named(struct coll_comm *root, const char *name, struct b
         return zero_fail(error, ZERO_E_UNSUPPORTED,
                          "transport=%s: this build of the library has no such provider: take tcp",
                          name);
-    const zero_result result = open_everywhere(root, ops, &why);
+    const zero_result result = open_everywhere(root, ops, false, &why);
     if (result != ZERO_OK)
         return zero_fail(error, result, "transport=%s: %s; transport=tcp needs nothing else", name,
                          why.message);
@@ -360,7 +362,7 @@ static zero_result open_any(struct coll_comm *root, struct base_error *error)
     const struct coll_provider *ops;
     for (size_t i = 0; (ops = coll_provider_at(i)) != NULL; i++) {
         struct base_error why = {.result = ZERO_OK};
-        if (open_everywhere(root, ops, &why) == ZERO_OK) {
+        if (open_everywhere(root, ops, true, &why) == ZERO_OK) {
             take(root, ops, true);
             return ZERO_OK;
         }

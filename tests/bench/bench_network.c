@@ -1,6 +1,8 @@
 // Collectives over TCP, of ranks that share no memory as far as they know, against bare connections
 // between the same processes that carry the same bytes, and against shared memory. All of it goes
-// through the loopback of one host, so that processors are the limit, and no wire.
+// through the loopback of one host, so that processors are the limit, and no wire. By UCX, where it
+// is to be had, over TCP as well, unless UCX_TLS says otherwise: MPI's libraries are the ones to
+// compare.
 #include "collectives/rendezvous/mesh.h"
 #include "tests/bench/job.h"
 #include "tests/unit/port.h"
@@ -15,6 +17,9 @@
 
 enum { MOST_WORLD = 4, BARRIERS = 500 };
 
+/** How bytes travel. */
+enum way { TCP, SHM, UCX, WAYS };
+
 static const size_t vector_bytes = (size_t)64 << 20; // a rank
 
 enum work {
@@ -23,6 +28,8 @@ enum work {
     BARRIER,
     SHM_GATHER,
     SHM_REDUCE,
+    UCX_GATHER,
+    UCX_REDUCE,
     RAW,
     RAW_BARRIER,
 };
@@ -34,10 +41,11 @@ struct wires {
 };
 
 struct rank {
-    struct coll_comm *tcp, *shm;
+    struct coll_comm *comms[WAYS];
+    bool has_ucx;
     const int *sockets;
     int number, world;
-    struct coll_arena *arenas[2];       // of tcp and shm: a vector to gather in place
+    struct coll_arena *arenas[WAYS];    // a vector to gather in place
     float *sum;                         // of a reduction: a block
     struct coll_span bytes[MOST_WORLD]; // blocks
     struct coll_span elements[MOST_WORLD];
@@ -45,10 +53,10 @@ struct rank {
 
 /* ------------------------------------------------------------------ ours */
 
-static zero_result gather(const struct rank *rank, bool shm)
+static zero_result gather(const struct rank *rank, enum way way)
 {
-    struct coll_comm *comm = shm ? rank->shm : rank->tcp;
-    unsigned char *vector = coll_arena_base(rank->arenas[shm]);
+    struct coll_comm *comm = rank->comms[way];
+    unsigned char *vector = coll_arena_base(rank->arenas[way]);
     const struct coll_all_gather op = {
         .source = vector + rank->bytes[rank->number].offset, .recv = vector, .spans = rank->bytes};
     struct coll_request request = {0};
@@ -56,10 +64,10 @@ static zero_result gather(const struct rank *rank, bool shm)
     return r ? r : coll_drain(comm, &request);
 }
 
-static zero_result reduce(const struct rank *rank, bool shm)
+static zero_result reduce(const struct rank *rank, enum way way)
 {
-    struct coll_comm *comm = shm ? rank->shm : rank->tcp;
-    const struct coll_reduce_scatter op = {.source = coll_arena_base(rank->arenas[shm]),
+    struct coll_comm *comm = rank->comms[way];
+    const struct coll_reduce_scatter op = {.source = coll_arena_base(rank->arenas[way]),
                                            .dtype = ZERO_F32,
                                            .spans = rank->elements,
                                            .accumulator = rank->sum,
@@ -74,7 +82,7 @@ static zero_result barriers(const struct rank *rank)
 {
     zero_result r = ZERO_OK;
     for (int i = 0; i < BARRIERS && r == ZERO_OK; i++)
-        r = coll_barrier(rank->tcp);
+        r = coll_barrier(rank->comms[TCP]);
     return r;
 }
 
@@ -193,15 +201,19 @@ static zero_result run(void *user, int work)
     const struct rank *rank = user;
     switch ((enum work)work) {
     case GATHER:
-        return gather(rank, false);
+        return gather(rank, TCP);
     case REDUCE:
-        return reduce(rank, false);
+        return reduce(rank, TCP);
     case BARRIER:
         return barriers(rank);
     case SHM_GATHER:
-        return gather(rank, true);
+        return gather(rank, SHM);
     case SHM_REDUCE:
-        return reduce(rank, true);
+        return reduce(rank, SHM);
+    case UCX_GATHER:
+        return gather(rank, UCX);
+    case UCX_REDUCE:
+        return reduce(rank, UCX);
     case RAW:
         return raw(rank);
     case RAW_BARRIER:
@@ -211,7 +223,7 @@ static zero_result run(void *user, int work)
 }
 
 /** Amounts are bytes that each rank has to get from the others. */
-static void rows(struct job *job)
+static void rows(struct job *job, bool ucx)
 {
     const double p = coll_world(job->comm), n = BARRIERS * 1e-3;
     const double s = (p - 1) / p * (double)vector_bytes * 1e-9;
@@ -223,27 +235,40 @@ static void rows(struct job *job)
         {"all-gather over TCP", GATHER, s, SHM_GATHER, s, "shm", "GB/s", 0, 0},
         {"reduce-scatter over TCP", REDUCE, s, SHM_REDUCE, s, "shm", "GB/s", 0, 0},
     };
+    const struct job_row by_ucx[] = {
+        {"all-gather by UCX", UCX_GATHER, s, GATHER, s, "TCP", "GB/s", 0, 0},
+        {"reduce-scatter by UCX", UCX_REDUCE, s, REDUCE, s, "TCP", "GB/s", 0, 0},
+        {"all-gather by UCX", UCX_GATHER, s, RAW, s, bare, "GB/s", 0, 0},
+        {"reduce-scatter by UCX", UCX_REDUCE, s, RAW, s, bare, "GB/s", 0, 0},
+    };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         job_measure(job, &rows[i]);
+    for (size_t i = 0; i < sizeof by_ucx / sizeof *by_ucx && ucx; i++)
+        job_measure(job, &by_ucx[i]);
 }
 
 static zero_result prepare(struct rank *rank, const char *job, int port, struct base_error *error)
 {
     const struct boot_master master = {.address = "127.0.0.1", .port = port, .source = "here"};
-    const struct coll_config config = {.transport = "tcp",
-                                       .rank = rank->number,
-                                       .world = rank->world,
-                                       .job = job,
-                                       .name = "network",
-                                       .master = &master,
-                                       .timeout_ns = UINT64_C(60000000000)};
-    zero_result r = job_open(&rank->shm, rank->number, rank->world, job, error);
+    struct coll_config config = {.transport = "tcp",
+                                 .rank = rank->number,
+                                 .world = rank->world,
+                                 .job = job,
+                                 .name = "network",
+                                 .master = &master,
+                                 .timeout_ns = UINT64_C(60000000000)};
+    zero_result r = job_open(&rank->comms[SHM], rank->number, rank->world, job, error);
     if (!r)
-        r = coll_open(&rank->tcp, &config, error);
+        r = coll_open(&rank->comms[TCP], &config, error);
+    config.any_provider = true;
+    config.name = "by a provider";
     if (!r)
-        r = coll_arena_create(rank->tcp, vector_bytes, &rank->arenas[0], error);
-    if (!r)
-        r = coll_arena_create(rank->shm, vector_bytes, &rank->arenas[1], error);
+        r = coll_open(&rank->comms[UCX], &config, error);
+    rank->has_ucx = !r && strcmp(coll_transport_name(rank->comms[UCX]), "ucx") == 0;
+    if (!r && !rank->has_ucx && rank->number == 0)
+        printf("not measured by UCX: %s\n", coll_transport_reason(rank->comms[UCX]));
+    for (int way = 0; way < WAYS && !r; way++)
+        r = coll_arena_create(rank->comms[way], vector_bytes, &rank->arenas[way], error);
     rank->sum = calloc(1, vector_bytes);
     return r || rank->sum ? r : zero_fail(error, ZERO_E_NOMEM, "no memory");
 }
@@ -260,17 +285,17 @@ static int run_rank(int number, int world, const char *job, void *user)
     }
     zero_result r = prepare(&rank, job, wires->port, &error);
     if (!r) {
-        struct job together = {rank.shm, run, &rank};
+        struct job together = {rank.comms[SHM], run, &rank};
         if (number == 0)
-            rows(&together);
+            rows(&together, rank.has_ucx);
         r = number == 0 ? job_finish(&together) : job_follow(&together);
-        if (!coll_state(rank.tcp, &error))
-            coll_state(rank.shm, &error);
+        for (int way = 0; way < WAYS && !error.result; way++)
+            coll_state(rank.comms[way], &error);
     }
     if (r)
         fprintf(stderr, "rank %d: %s\n", number, error.message);
-    coll_close(rank.tcp);
-    coll_close(rank.shm);
+    for (int way = 0; way < WAYS; way++)
+        coll_close(rank.comms[way]);
     free(rank.sum);
     return r ? 1 : 0;
 }
@@ -294,6 +319,7 @@ static int run_world(int world)
 
 int main(void)
 {
+    setenv("UCX_TLS", "tcp,self", 0);
     bench_print_header();
     return run_world(2) | run_world(MOST_WORLD);
 }

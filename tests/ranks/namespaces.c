@@ -4,6 +4,8 @@
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/net_hosts.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -28,6 +30,9 @@ struct job {
     int absent;         /**< this rank does not start; -1: all do */
     const char *transport;
     int32_t stage, timeout_s;
+    bool ucx;    /**< UCX is told to go by TCP: else nothing is gained by it here */
+    int lacking; /**< this rank finds no UCX; -1: all do */
+    int killed;  /**< this rank ends after some steps; -1: none */
 };
 
 /** What a rank has seen, in memory shared with it. */
@@ -35,6 +40,7 @@ struct seen {
     zero_result result;
     char message[512];
     char opened[256];  /**< the line that says which transport and gather */
+    char planned[256]; /**< and the one in the plan */
     char waited[1024]; /**< the last warning */
     uint8_t fingerprint[16];
 };
@@ -175,11 +181,17 @@ static void keep(void *user, zero_log_level level, const char *component, const 
         snprintf(mine->opened, sizeof mine->opened, "%s", message);
 }
 
-static zero_result train(zero_ctx *z, const struct synthetic *model, int rank)
+static zero_result train(zero_ctx *z, const struct synthetic *model, int rank, bool killed)
 {
     zero_result r = synthetic_commit(z, model);
-    for (uint64_t step = 0; !r && step < SYNTHETIC_STEPS; step++)
+    const char *line = strstr(zero_plan_text(z), "transport    ");
+    snprintf(seen[rank].planned, sizeof seen[rank].planned, "%.*s",
+             line ? (int)strcspn(line, "\n") : 0, line ? line : "");
+    for (uint64_t step = 0; !r && step < SYNTHETIC_STEPS; step++) {
+        if (killed && step == 3)
+            kill(getpid(), SIGKILL);
         r = synthetic_step(z, model, step);
+    }
     return r ? r : zero_fingerprint(z, seen[rank].fingerprint);
 }
 
@@ -197,6 +209,10 @@ static void be_rank(const struct job *job, int rank)
     config.world = job->own ? world_of(job) : 0;
     config.rank = job->own ? rank : 0;
     synthetic_configure(&model, &config);
+    if (job->ucx)
+        setenv("UCX_TLS", "tcp,self", 1);
+    if (rank == job->lacking)
+        setenv("ZERO_FAULT", "ucx.library:enoent@1+", 1);
     if (job->master) {
         setenv("MASTER_ADDR", job->master, 1);
         set_number("MASTER_PORT", PORT);
@@ -205,7 +221,7 @@ static void be_rank(const struct job *job, int rank)
     zero_ctx *z = NULL;
     zero_result r = zero_open(&z, &config);
     if (!r)
-        r = train(z, &model, rank);
+        r = train(z, &model, rank, rank == job->killed);
     seen[rank].result = r;
     if (r)
         snprintf(seen[rank].message, sizeof seen[rank].message, "%s", zero_last_error(z));
@@ -219,19 +235,26 @@ static void be_launcher(const struct job *job, int host)
     if (!net_hosts_enter(host))
         _exit(1);
     int count = 0, failed = 0, status;
+    pid_t victim = -1;
     for (int rank = 0; rank < world_of(job); rank++) {
         if (host_of(job, rank) != host || rank == job->absent)
             continue;
         count++;
-        if (fork() == 0) {
+        const pid_t pid = fork();
+        victim = rank == job->killed ? pid : victim;
+        if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             alarm(60);
             be_rank(job, rank);
             _exit(0);
         }
     }
-    for (; count > 0; count--)
-        failed |= wait(&status) < 0 || status != 0;
+    for (; count > 0; count--) {
+        const pid_t ended = wait(&status);
+        const bool as_told =
+            ended == victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0;
+        failed |= ended < 0 || !as_told;
+    }
     _exit(failed);
 }
 
@@ -259,6 +282,8 @@ static struct job job_of(const char *hosts, int launcher)
                         .master = "10.31.0.1",
                         .own = launchers[launcher].own,
                         .absent = -1,
+                        .lacking = -1,
+                        .killed = -1,
                         .stage = 2,
                         .timeout_s = 30};
 }
@@ -329,6 +354,88 @@ static void a_transport_that_was_given_stays(void **state)
     job.transport = "shm";
     job.master = "10.31.0.77"; // is not asked
     expect_good(&job, "shm", "transport shm");
+}
+
+#ifdef ZERO_WITH_UCX
+/** Whether this machine has it: it is told once if not. */
+static bool has_ucx(void)
+{
+    static int found = -1;
+    if (found < 0) {
+        void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        found = library != NULL;
+        if (!library)
+            print_message("not run by UCX: %s\n", dlerror());
+    }
+    return found;
+}
+#endif
+
+static void ucx_moves_the_same_bits(void **state)
+{
+    (void)state;
+#ifdef ZERO_WITH_UCX
+    static const char *const hosts[] = {"ab", "aabb", "aabbcc", "abc", "abbccc"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts && has_ucx(); i++)
+        for (int stage = 0; stage <= 3; stage++) {
+            if ((stage + (int)i) % 2 && i > 1)
+                continue;
+            struct job job = job_of(hosts[i], 0);
+            job.stage = stage;
+            job.ucx = true;
+            job.transport = i % 2 ? "ucx" : NULL;
+            expect_good(&job, "UCX", "transport ucx, gather ");
+            const char *why = i % 2 ? "transport    ucx, private memory: sent"
+                                    : "transport    ucx, private memory: sent (all hosts have UCX ";
+            assert_non_null(strstr(seen[0].planned, why));
+        }
+#endif
+}
+
+static void without_ucx_somewhere_bytes_are_sent(void **state)
+{
+    (void)state;
+#ifdef ZERO_WITH_UCX
+    struct job job = job_of("ab", 0);
+    job.ucx = true;
+    job.lacking = 1;
+    expect_good(&job, "one host without UCX", "transport tcp, gather copy");
+    for (int rank = 0; rank < 2 && has_ucx(); rank++)
+        if (!strstr(seen[rank].planned,
+                    "tcp, private memory: sent (no ucx: rank 1 on hostb: no UCX "
+                    "here: libucp.so.0"))
+            fail_msg("rank %d: %s", rank, seen[rank].planned);
+    job.transport = "ucx";
+    run(&job);
+    for (int rank = 0; rank < 2 && has_ucx(); rank++)
+        expect_failure(rank, ZERO_E_UNSUPPORTED,
+                       "transport=ucx: rank 1 on hostb: no UCX here: ", "libucp.so.0");
+    job = job_of("ab", 0); // nor where its network is TCP, which is no gain
+    if (access("/sys/class/infiniband", F_OK))
+        expect_good(&job, "TCP only", "transport tcp, gather copy");
+#else
+    struct job job = job_of("ab", 0);
+    job.transport = "ucx";
+    run(&job);
+    expect_failure(0, ZERO_E_UNSUPPORTED, "transport=ucx", "this build");
+#endif
+}
+
+static void a_death_is_told_as_over_tcp(void **state)
+{
+    (void)state;
+    char part[64];
+    for (int killed = 0; killed < 4; killed++) {
+        struct job job = job_of("aabb", 0);
+        job.stage = killed;
+        job.killed = killed;
+        job.ucx = true;
+        run(&job);
+        snprintf(part, sizeof part, "rank %d died on host%c", killed, "aabb"[killed]);
+        for (int rank = 0; rank < 4; rank++)
+            if (rank != killed)
+                expect_failure(rank, ZERO_E_PEER, part, "its last call");
+    }
 }
 
 static void whom_a_rank_waits_for_is_said(void **state)
@@ -414,6 +521,9 @@ int main(void)
         cmocka_unit_test(ranks_of_one_host_share_memory),
         cmocka_unit_test(hosts_may_have_any_ranks),
         cmocka_unit_test(a_transport_that_was_given_stays),
+        cmocka_unit_test(ucx_moves_the_same_bits),
+        cmocka_unit_test(without_ucx_somewhere_bytes_are_sent),
+        cmocka_unit_test(a_death_is_told_as_over_tcp),
         cmocka_unit_test(whom_a_rank_waits_for_is_said),
         cmocka_unit_test(a_wrong_address_is_named),
         cmocka_unit_test(without_an_address_only_one_host_can_meet),
