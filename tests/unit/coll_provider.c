@@ -358,7 +358,11 @@ static void a_child_leaves_the_engine_alone(void **state)
     const pid_t child = fork();
     if (child == 0) {
         close_engine(&engines[0]);
+#ifdef TEST_SANITIZED
+        _exit(0); // or what is its parent's would count as lost
+#else
         exit(0); // what UCX has registered for that is called
+#endif
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
