@@ -108,9 +108,9 @@ typedef struct zero_comm_config {
                                 default 30, -1 none. */
     int32_t log_level;     /**< A zero_log_level; default ZERO_LOG_WARN; -1 silent. */
     const char *name;      /**< Tells families of one job apart; default "collectives". */
-    const char *transport; /**< "self", "threads", "shm", "tcp". The default is chosen as by
-                                zero_open(): self for one rank, threads with a team, tcp for ranks
-                                of several hosts, else shm. */
+    const char *transport; /**< "self", "threads", "shm", "tcp", "ucx". The default is chosen as by
+                                zero_open(): self for one rank, threads with a team, ucx or tcp for
+                                ranks of several hosts, else shm. */
     zero_team *team;       /**< Transport "threads" only: borrowed, outlives the family. */
     zero_log_fn log;       /**< Default: standard error, without errors. */
     void *log_user;        /**< The first argument of log. */

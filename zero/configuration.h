@@ -55,7 +55,8 @@ typedef struct zero_config {
     int32_t world;
     /** Used if world > 0: 0 .. world-1. */
     int32_t rank;
-    /** How ranks move bytes: "auto" (default), "self", "threads", "shm", "tcp". Same bits. */
+    /** How ranks move bytes: "auto" (default), "self", "threads", "shm", "tcp", "ucx". Same bits.
+     * "ucx" is "tcp", but bytes go by UCX (libucp.so.0, 1.13 or newer), which every host needs. */
     const char *transport;
     /** Transport "threads" only: borrowed, outlives the context. */
     zero_team *team;

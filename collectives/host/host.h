@@ -59,6 +59,18 @@ struct host_place {
     uint32_t arena; /**< HOST_UNREGISTERED: in none */
 };
 
+static inline bool coll_host_same_place(const struct host_place *a, const struct host_place *b)
+{
+    return a->arena == b->arena && a->at == b->at && a->bytes == b->bytes;
+}
+
+/** A part of a place. */
+static inline struct host_place coll_host_part(const struct host_place *place, size_t first_byte,
+                                               size_t bytes)
+{
+    return (struct host_place){place->at + first_byte, bytes, place->arena};
+}
+
 /** What a rank posts for one operation. What every reader needs is in the first pair of lines. */
 struct host_descriptor {
     alignas(HOST_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */

@@ -17,13 +17,10 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum {
-    LEAST_SLICE = 32 * 1024,
-    MOST_SLICE = 512 * 1024,
-    SCRATCH = 2048 * 1024,
-    MOST_COPIED = 16 * 1024 * 1024, /**< by a provider at a time: so long does its end take */
-    HEADS = 4096,
-};
+enum { LEAST_SLICE = 32 * 1024, MOST_SLICE = 512 * 1024, SCRATCH = 2048 * 1024, HEADS = 4096 };
+
+/** By a provider at a time: so long its end may take. */
+enum { MOST_COPIED = 16 * 1024 * 1024 };
 
 /** One reader's read request for a piece of one owner's memory, in the reader's memory. */
 struct mailbox {
@@ -274,17 +271,6 @@ static struct host_read_request piece_of(const struct coll_comm *comm,
                                       .message = coll_is_message(request)};
 }
 
-/** The bytes first_byte .. first_byte+bytes-1 of a place. */
-static struct host_place part_of(const struct host_place *place, size_t first_byte, size_t bytes)
-{
-    return (struct host_place){place->at + first_byte, bytes, place->arena};
-}
-
-static bool same_place(const struct host_place *a, const struct host_place *b)
-{
-    return a->at == b->at && a->bytes == b->bytes && a->arena == b->arena;
-}
-
 /** Whether this rank reads another one's memory by itself. */
 static bool reads_itself(const struct coll_comm *comm, int rank)
 {
@@ -298,13 +284,12 @@ static uint32_t state_of(const struct coll_comm *root, int owner)
         [COLL_COPY_UNDER_WAY] = BUSY, [COLL_COPY_HERE] = SERVED, [COLL_COPY_BROKEN] = BROKEN};
     unsigned char *piece;
     const uint32_t state = coll_host_copy_state(root, &of(root)->pending_reads[owner].copy);
-    return state != COLL_COPY_NONE
-               ? states[state]
-               : atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
+    if (state != COLL_COPY_NONE)
+        return states[state];
+    return atomic_load(&mailbox_of(root, root->rank, owner, &piece)->state);
 }
 
-/** Asks an owner for a piece, or has a provider copy it, straight to `to` unless that is NULL.
- * Nothing else is asked of this owner. */
+/** Asks an owner, of whom nothing else is asked, or has a provider copy to `to`, or the piece. */
 static void request_piece(struct coll_comm *comm, const struct coll_request *request, int owner,
                           const struct host_read_request *what, unsigned char *to)
 {
@@ -339,7 +324,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = pending->comm == comm && pending->request == request;
-    if (state == SERVED && mine && same_place(&pending->place, place)) {
+    if (state == SERVED && mine && coll_host_same_place(&pending->place, place)) {
         if (to != pending->to)
             memcpy(to, pending->to, place->bytes);
         pending->request = NULL;
@@ -401,7 +386,7 @@ void coll_host_cancel_reads(struct coll_comm *comm)
 
 /* ------------------------------------------------------------------ pieces */
 
-/** Brings up to a slice of a rank's memory to `to`, or more where that needs no owner. */
+/** Brings up to a slice of what can't be addressed to `to`, or more where that needs no owner. */
 static zero_result bring(struct coll_comm *comm, const struct coll_request *request, int rank,
                          const struct host_place *place, unsigned char *to, bool stays)
 {
@@ -458,7 +443,7 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
     assert(bytes <= remote_read->slice);
     if (bytes == 0 || remote_read->end[rank] == first_byte + bytes)
         return ZERO_OK;
-    const struct host_place part = part_of(place, first_byte, bytes);
+    const struct host_place part = coll_host_part(place, first_byte, bytes);
     const zero_result result = bring(comm, request, rank, &part, piece, false);
     if (result == ZERO_OK)
         remote_read->end[rank] = first_byte + bytes;
@@ -478,7 +463,7 @@ void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *req
         if (coll_host_addressable(comm, rank, place) || reads_itself(comm, rank) ||
             !is_idle(root, owner))
             continue;
-        const struct host_place part = part_of(place, first_byte, bytes);
+        const struct host_place part = coll_host_part(place, first_byte, bytes);
         const struct host_read_request what = piece_of(comm, request, rank, &part);
         request_piece(comm, request, owner, &what, NULL);
     }
@@ -500,7 +485,7 @@ zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *re
     zero_result result = ZERO_OK;
     while (*done < bytes && result == ZERO_OK) {
         const size_t size = bytes - *done < most ? bytes - *done : most;
-        const struct host_place part = part_of(place, *done, size);
+        const struct host_place part = coll_host_part(place, *done, size);
         result = bring(comm, request, rank, &part, to + *done, true);
         if (result == ZERO_OK)
             *done += size;

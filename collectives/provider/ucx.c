@@ -21,8 +21,8 @@
 
 enum {
     ADDRESS_BYTES = 16 * 1024,   /**< of a worker, at most */
-    OWN_BYTES = 4 * 1024 * 1024, /**< what UCX 1.13 takes by TCP, as measured, */
-    PEER_BYTES = 64 * 1024,      /**< and for each peer */
+    OWN_BYTES = 8 * 1024 * 1024, /**< what UCX 1.13 takes by TCP, as measured, */
+    PEER_BYTES = 256 * 1024,     /**< and for each peer */
 };
 
 static zero_result failed(const struct ucx *ucx, ucs_status_t status, const char *call,
@@ -93,7 +93,7 @@ static void ucx_why(const struct coll_provided *provided, int rank, char *text, 
 /* ------------------------------------------------------------------ arenas */
 
 /** Takes an arena back. With the lock. */
-static void take_back(struct ucx *ucx, uint32_t id)
+static void take_arena_back(struct ucx *ucx, uint32_t id)
 {
     struct ucx_arena *arena = ucx->arenas[id];
     if (arena && ucx->worker && arena->memory)
@@ -108,7 +108,7 @@ static void ucx_withdraw(struct coll_provided *provided, uint32_t id)
     assert(id < ucx->config.arenas);
     ucx_lock(ucx);
     struct ucx_arena *arena = ucx->arenas[id];
-    take_back(ucx, id);
+    take_arena_back(ucx, id);
     ucx->arenas[id] = NULL;
     ucx_unlock(ucx);
     base_free(arena);
@@ -205,7 +205,7 @@ void ucx_halt(struct coll_provided *provided)
     ucx_lock(ucx);
     if (ucx->worker) {
         for (uint32_t id = 0; id < ucx->config.arenas; id++)
-            take_back(ucx, id);
+            take_arena_back(ucx, id);
         disconnect(ucx);
         if (ucx->address)
             ucx->ucp->release_address(ucx->worker, ucx->address);

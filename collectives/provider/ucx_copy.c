@@ -179,7 +179,8 @@ static void send_ask(struct ucx *ucx, struct coll_copy *copy)
 }
 
 /** Whether a copy is begun; false: it can't be. */
-static bool begin(struct ucx *ucx, const struct coll_remote *from, void *to, struct coll_copy *copy)
+static bool begin_copy(struct ucx *ucx, const struct coll_remote *from, void *to,
+                       struct coll_copy *copy)
 {
     const struct ucx_peer *peer = &ucx->peers[from->rank];
     const struct ucx_arena *arena = ucx->worker ? ucx->arenas[from->arena] : NULL;
@@ -215,7 +216,7 @@ void ucx_start(struct coll_provided *provided, const struct coll_remote *from, v
     ucx_lock(ucx);
     atomic_store_explicit(&copy->state, COLL_COPY_UNDER_WAY, memory_order_relaxed);
     add_copy(ucx, copy);
-    if (!begin(ucx, from, to, copy))
+    if (!begin_copy(ucx, from, to, copy))
         ucx_end_copy(ucx, copy, false);
     ucx_unlock(ucx);
 }
@@ -264,7 +265,7 @@ static bool is_under_way(const struct coll_copy *copy)
 /* ------------------------------------------------------------------ progress */
 
 /** Returns whether there may be more to do. With the lock. */
-static bool advance(struct ucx *ucx)
+static bool advance_worker(struct ucx *ucx)
 {
     for (int turn = 0; turn < TURNS; turn++)
         if (ucx->ucp->progress(ucx->worker) == 0)
@@ -278,11 +279,11 @@ void ucx_progress(struct coll_provided *provided)
     if (pthread_mutex_trylock(&ucx->lock) != 0)
         return; // another thread is at it
     if (ucx->worker && !ucx->paused)
-        advance(ucx);
+        advance_worker(ucx);
     ucx_unlock(ucx);
 }
 
-static void *run(void *argument)
+static void *run_worker(void *argument)
 {
     struct ucx *ucx = argument;
     struct pollfd events[] = {{.fd = ucx->fd, .events = POLLIN},
@@ -290,7 +291,7 @@ static void *run(void *argument)
     prctl(PR_SET_NAME, "zero-ucx");
     while (!atomic_load(&ucx->leaving)) {
         pthread_mutex_lock(&ucx->lock);
-        const bool busy = advance(ucx);
+        const bool busy = advance_worker(ucx);
         const ucs_status_t armed = busy ? UCS_ERR_BUSY : ucx->ucp->arm(ucx->worker);
         ucx_unlock(ucx);
         if (armed == UCS_OK)
@@ -317,5 +318,5 @@ void ucx_settle(struct coll_provided *provided, struct coll_copy *copy)
 
 int ucx_start_thread(struct ucx *ucx)
 {
-    return base_thread_start(&ucx->thread, "ucx.thread", STACK_BYTES, run, ucx);
+    return base_thread_start(&ucx->thread, "ucx.thread", STACK_BYTES, run_worker, ucx);
 }

@@ -88,7 +88,7 @@ ucs_status_t ucx_asked(void *ucx, const void *header, size_t header_bytes, void 
 /** Starts the thread, which works until `leaving`. Returns 0 or an errno. */
 int ucx_start_thread(struct ucx *ucx);
 
-// The same of struct coll_provider.
+// Operations of struct coll_provider.
 void ucx_start(struct coll_provided *provided, const struct coll_remote *from, void *to,
                struct coll_copy *copy);
 void ucx_progress(struct coll_provided *provided);

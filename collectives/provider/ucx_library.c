@@ -28,7 +28,7 @@ static zero_result check_version(const struct ucx_library *library, struct base_
     return ZERO_OK;
 }
 
-static zero_result find_functions(void *file, struct ucx_library *library, struct base_error *error)
+static zero_result find_ucx(void *file, struct ucx_library *library, struct base_error *error)
 {
     const struct base_symbol functions[] = {
 #define FUNCTION(field, function) {SYMBOL(function), &library->field},
@@ -58,7 +58,7 @@ static void *open_library(void)
     return file;
 }
 
-static zero_result load(struct base_error *error)
+static zero_result load_ucx(struct base_error *error)
 {
     const int fault = base_fault("ucx.library");
     if (fault)
@@ -67,7 +67,7 @@ static zero_result load(struct base_error *error)
     if (!file) // its message has the library's name
         return zero_fail(error, ZERO_E_UNSUPPORTED, "no UCX here: %s", dlerror());
     struct ucx_library library;
-    const zero_result result = find_functions(file, &library, error);
+    const zero_result result = find_ucx(file, &library, error);
     if (result)
         dlclose(file);
     else
@@ -78,7 +78,7 @@ static zero_result load(struct base_error *error)
 zero_result ucx_library(const struct ucx_library **library, struct base_error *error)
 {
     static struct base_load once = BASE_LOAD_ONCE;
-    const zero_result result = base_load_once(&once, load, error);
+    const zero_result result = base_load_once(&once, load_ucx, error);
     *library = result ? NULL : &loaded;
     return result;
 }

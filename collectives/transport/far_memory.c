@@ -35,7 +35,7 @@ union probed {
     unsigned char page[4096];
 };
 
-static struct coll_provided *of(const struct coll_comm *root)
+static struct coll_provided *provided_of(const struct coll_comm *root)
 {
     return root->link ? coll_host_of(root)->provided : NULL;
 }
@@ -76,7 +76,7 @@ static zero_result exchange(struct coll_comm *root, const struct coll_blob *mine
 static zero_result exchange_keys(struct coll_comm *root, uint32_t arena, void *memory, size_t bytes,
                                  struct base_error *error)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     struct base_error mine = {.result = ZERO_OK};
     struct coll_blob key = {NULL, 0};
     unsigned char *keys = NULL;
@@ -106,7 +106,7 @@ static uint64_t word_of(int rank)
     return UINT64_C(0x7a65726f00000000) + (uint64_t)rank;
 }
 
-static bool is_under_way(const struct coll_copy *copy)
+static bool is_coming(const struct coll_copy *copy)
 {
     return atomic_load_explicit(&copy->state, memory_order_acquire) == COLL_COPY_UNDER_WAY;
 }
@@ -114,12 +114,12 @@ static bool is_under_way(const struct coll_copy *copy)
 /** Waits until all words have come, or it is too late for them. */
 static void wait_for_all(const struct coll_comm *root, const struct coll_copy *copies)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     const uint64_t half_ns = root->comm_world->timeout_ns / 2;
     const uint64_t deadline_ns = base_clock_ns() + (half_ns < probe_ns ? half_ns : probe_ns);
     int rank = 0;
     while (rank < root->world && coll_failed(root) == ZERO_OK && base_clock_ns() < deadline_ns) {
-        if (!is_under_way(&copies[rank])) {
+        if (!is_coming(&copies[rank])) {
             rank++;
             continue;
         }
@@ -129,10 +129,10 @@ static void wait_for_all(const struct coll_comm *root, const struct coll_copy *c
 }
 
 /** What is wrong with a word that was read of a rank. */
-static zero_result judge(const struct coll_comm *root, int rank, const struct coll_copy *copy,
-                         uint64_t word, struct base_error *error)
+static zero_result judge_word(const struct coll_comm *root, int rank, const struct coll_copy *copy,
+                              uint64_t word, struct base_error *error)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     const char *name = provided->ops->name, *host = coll_host(root, rank);
     const uint32_t state = atomic_load(&copy->state);
     char why[WHY_BYTES];
@@ -180,7 +180,7 @@ static void free_probe(const struct probe *probe)
 static zero_result read_words(const struct coll_comm *root, const struct probe *probe,
                               struct base_error *error)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < root->world; rank++) {
         const struct coll_remote from = {rank, PROBED, 0, sizeof *probe->words};
@@ -190,7 +190,7 @@ static zero_result read_words(const struct coll_comm *root, const struct probe *
     wait_for_all(root, probe->copies);
     for (int rank = 0; rank < root->world && result == ZERO_OK; rank++)
         if (rank != root->rank)
-            result = judge(root, rank, &probe->copies[rank], probe->words[rank], error);
+            result = judge_word(root, rank, &probe->copies[rank], probe->words[rank], error);
     return result;
 }
 
@@ -210,7 +210,7 @@ static zero_result check_words(struct coll_comm *root, struct probe *probe,
         return coll_state(root, error);
     result = coll_agree(root, 0, NULL, result, &mine, error);
     if (result == ZERO_OK)
-        of(root)->ops->withdraw(of(root), PROBED);
+        provided_of(root)->ops->withdraw(provided_of(root), PROBED);
     return result;
 }
 
@@ -240,8 +240,8 @@ static struct offer open_here(struct coll_comm *root, const struct coll_provider
 }
 
 /** Whether all ranks can have it, as far as they know. */
-static zero_result compare(const struct coll_comm *root, const struct offer *offers,
-                           struct base_error *error)
+static zero_result compare_offers(const struct coll_comm *root, const struct offer *offers,
+                                  struct base_error *error)
 {
     for (int rank = 0; rank < root->world; rank++) {
         const struct offer *offer = &offers[rank];
@@ -262,7 +262,7 @@ static zero_result compare(const struct coll_comm *root, const struct offer *off
 static zero_result connect_all(struct coll_comm *root, const struct offer *offers,
                                struct base_error *error)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     const struct coll_blob own = provided->ops->address(provided);
     struct base_error mine = {.result = ZERO_OK};
     unsigned char *addresses;
@@ -286,10 +286,10 @@ static zero_result connect_all(struct coll_comm *root, const struct offer *offer
 
 /** No rank takes the provider. `met`: they have begun to meet by it, so it may not end, nor may
  * what it reads to. */
-static void give_up(struct coll_comm *root, const struct probe *probe, bool met)
+static void give_up_provider(struct coll_comm *root, const struct probe *probe, bool met)
 {
-    if (met && of(root))
-        of(root)->ops->abandon(of(root));
+    if (met && provided_of(root))
+        provided_of(root)->ops->abandon(provided_of(root));
     else
         free_probe(probe);
     if (met)
@@ -311,14 +311,14 @@ static zero_result open_everywhere(struct coll_comm *root, const struct coll_pro
     if (!offers || coll_exchange(root, &own, sizeof own, offers) != ZERO_OK)
         result = coll_state(root, error);
     if (result == ZERO_OK)
-        result = compare(root, offers, error);
+        result = compare_offers(root, offers, error);
     const bool met = result == ZERO_OK;
     if (result == ZERO_OK)
         result = connect_all(root, offers, error);
     if (result == ZERO_OK)
         result = check_words(root, &probe, error);
     if (result != ZERO_OK)
-        give_up(root, &probe, met);
+        give_up_provider(root, &probe, met);
     else
         free_probe(&probe);
     base_free(offers);
@@ -326,11 +326,11 @@ static zero_result open_everywhere(struct coll_comm *root, const struct coll_pro
 }
 
 /** The comm world's transport is this provider. */
-static void take(struct coll_comm *root, const struct coll_provider *ops, bool any)
+static void take_provider(struct coll_comm *root, const struct coll_provider *ops, bool any)
 {
     struct coll_comm_world *comm_world = root->comm_world;
     char engine[COLL_ENGINE_BYTES];
-    ops->engine(of(root), engine);
+    ops->engine(provided_of(root), engine);
     comm_world->counters.memory_bytes += ops->memory(root->world);
     snprintf(comm_world->transport, sizeof comm_world->transport, "%s", ops->name);
     if (any)
@@ -351,7 +351,7 @@ static zero_result open_named(struct coll_comm *root, const char *name, struct b
     if (result != ZERO_OK)
         return zero_fail(error, result, "transport=%s: %s; transport=tcp needs nothing else", name,
                          why.message);
-    take(root, ops, false);
+    take_provider(root, ops, false);
     return ZERO_OK;
 }
 
@@ -363,7 +363,7 @@ static zero_result open_any(struct coll_comm *root, struct base_error *error)
     for (size_t i = 0; (ops = coll_provider_at(i)) != NULL; i++) {
         struct base_error why = {.result = ZERO_OK};
         if (open_everywhere(root, ops, true, &why) == ZERO_OK) {
-            take(root, ops, true);
+            take_provider(root, ops, true);
             return ZERO_OK;
         }
         if (coll_failed(root) != ZERO_OK)
@@ -382,7 +382,7 @@ static zero_result open_any(struct coll_comm *root, struct base_error *error)
 zero_result coll_far_open(struct coll_comm *root, const struct coll_config *config,
                           struct base_error *error)
 {
-    assert(root == root->comm_world->root && !of(root));
+    assert(root == root->comm_world->root && !provided_of(root));
     const bool named = strcmp(config->transport, "tcp") != 0;
     if (!named && !config->any_provider)
         return ZERO_OK;
@@ -394,29 +394,30 @@ zero_result coll_far_open(struct coll_comm *root, const struct coll_config *conf
 zero_result coll_far_publish(struct coll_comm *root, const struct coll_arena *arena,
                              struct base_error *error)
 {
-    if (!of(root))
+    if (!provided_of(root))
         return ZERO_OK;
     struct base_error why = {.result = ZERO_OK};
     if (exchange_keys(root, arena->id, arena->base, arena->bytes, &why) == ZERO_OK)
         return ZERO_OK;
-    return zero_fail(error, why.result, "an arena by %s: %s", of(root)->ops->name, why.message);
+    return zero_fail(error, why.result, "an arena by %s: %s", provided_of(root)->ops->name,
+                     why.message);
 }
 
 void coll_far_withdraw(const struct coll_comm *root, const struct coll_arena *arena)
 {
-    if (of(root))
-        of(root)->ops->withdraw(of(root), arena->id);
+    if (provided_of(root))
+        provided_of(root)->ops->withdraw(provided_of(root), arena->id);
 }
 
 void coll_far_halt(const struct coll_comm *root)
 {
-    if (of(root))
-        of(root)->ops->halt(of(root));
+    if (provided_of(root))
+        provided_of(root)->ops->halt(provided_of(root));
 }
 
 void coll_far_close(struct coll_comm *root)
 {
-    struct coll_provided *provided = of(root);
+    struct coll_provided *provided = provided_of(root);
     if (!provided)
         return;
     provided->ops->close(provided);

@@ -2,7 +2,6 @@
 // where UCX is not to be had.
 #include "base/clock.h"
 #include "base/fault.h"
-#include "collectives/comm/comm.h"
 #include "collectives/provider/provider.h"
 #include "tests/sweep.h"
 #include "tests/unit/coll_ranks.h"
@@ -464,74 +463,12 @@ static void what_is_missing_is_an_error(void **state)
     assert_int_equal(base_fault_set(NULL, NULL), ZERO_OK);
 }
 
-/* ------------------------------------------------------------------ ranks */
-
-/** Gathers from arenas until something fails. */
-static bool gathering_rank(struct coll_comm *comm, void *user)
-{
-    enum { BLOCK = 1 << 20 };
-    const char *const *fault = user; // of rank 1, and what the others hear
-    const int me = coll_rank(comm), world = coll_world(comm);
-    struct coll_span spans[WORLD];
-    struct coll_arena *arena;
-    struct base_error error = {0};
-    CHECK_OK(comm, coll_arena_create(comm, (size_t)world * BLOCK, &arena, NULL));
-    unsigned char *all = coll_arena_base(arena);
-    for (int rank = 0; rank < world; rank++)
-        spans[rank] = (struct coll_span){(size_t)rank * BLOCK, BLOCK};
-    CHECK_OK(comm, coll_barrier(comm));
-    if (me == 1)
-        CHECK(base_fault_set(fault[0], NULL) == ZERO_OK);
-    const uint64_t began = base_clock_ns();
-    for (unsigned turn = 0; coll_state(comm, &error) == ZERO_OK; turn++) {
-        struct coll_request request = {0};
-        const struct coll_all_gather op = {
-            .source = all + spans[me].offset, .recv = all, .spans = spans};
-        memset(all + spans[me].offset, (int)turn + me, BLOCK);
-        if (coll_all_gather_start(comm, &op, &request) == ZERO_OK)
-            coll_drain(comm, &request);
-        for (int rank = 0; rank < world && coll_state(comm, NULL) == ZERO_OK; rank++)
-            CHECK(all[spans[rank].offset + BLOCK - 1] == (unsigned char)(turn + (unsigned)rank));
-        CHECK(base_clock_ns() - began < 20 * second);
-    }
-    if (strstr(error.message, fault[1]))
-        return true;
-    fprintf(stderr, "rank %d: %s\n", me, error.message);
-    return false;
-}
-
-static void deaths_are_told_by_tcp(void **state)
-{
-    (void)state;
-    static const char *const faults[][2] = {
-        {"coll.all-gather.read:kill@5", "rank 1 died on host1"},
-        {"coll.all-gather.post:kill@3", "rank 1 died on host1"},
-        {"ucx.get:kill@4", "rank 1 died on host1"},
-    };
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        const uint64_t began = base_clock_ns();
-        assert_true(run_tcp_watched(WORLD, 1, 20 * second, 0, gathering_rank,
-                                    (void *)(uintptr_t)faults[i]));
-        assert_true(base_clock_ns() - began < 10 * second); // none waits for the provider's word
-    }
-}
-
-/** All ranks live, and one can't read another one's memory any more. */
-static void a_lost_way_fails_all(void **state)
-{
-    (void)state;
-    static const char *const fault[] = {"ucx.get@4+", "rank 1, all-gather"};
-    assert_true(
-        run_tcp_watched(WORLD, -1, 20 * second, 0, gathering_rank, (void *)(uintptr_t)fault));
-}
-
 int main(void)
 {
     struct base_error error = {.result = ZERO_OK};
     const struct coll_provider_config config = {.world = 1, .arenas = 1};
     struct coll_provided *provided;
     setenv("UCX_TLS", "tcp,self", 0);
-    setenv("ZERO_TEST_PROVIDER", "ucx", 1);
     ops = coll_provider_find("ucx");
     const pid_t child = fork(); // which leaves nothing loaded here
     if (child == 0)
@@ -551,8 +488,6 @@ int main(void)
         cmocka_unit_test(a_peer_that_dies_breaks_its_copies),
         cmocka_unit_test(a_peer_that_stops_is_given_up),
         cmocka_unit_test(a_child_leaves_the_engine_alone),
-        cmocka_unit_test(deaths_are_told_by_tcp),
-        cmocka_unit_test(a_lost_way_fails_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
