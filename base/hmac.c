@@ -113,7 +113,7 @@ zero_result base_proof_check(const unsigned char mac[BASE_HMAC_BYTES],
                              const struct base_proof *proof, const char *side,
                              struct base_error *error)
 {
-    unsigned char right[BASE_HMAC_BYTES];
+    unsigned char right[BASE_HMAC_BYTES] = {0};
     const zero_result result = base_proof_make(right, proof, side, error);
     return result || base_hmac_equal(mac, right) ? result : ZERO_E_INVALID;
 }

@@ -277,11 +277,12 @@ zero_result boot_manager_master(struct boot_master *master, const struct boot_me
                                .wait = boot_wait_begin(meeting->remind_ns, meeting->deadline_ns)};
     board.wait.asked = meeting->asked;
     zero_result result = choose(&manager, meeting->rank, meeting->world, environment, error);
-    if (!result && !manager)
-        result = zero_fail(error, ZERO_E_INVALID, "rank %d: no process manager can be asked",
-                           meeting->rank);
-    if (!result)
-        result = boot_find_any_master(&variables, environment, error); // for its secret
+    if (result)
+        return result;
+    if (!manager)
+        return zero_fail(error, ZERO_E_INVALID, "rank %d: no process manager can be asked",
+                         meeting->rank);
+    result = boot_find_any_master(&variables, environment, error); // for its secret
     if (!result)
         result = ask(manager, &board, &found, error);
     if (result)
