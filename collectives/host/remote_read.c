@@ -278,7 +278,7 @@ static bool reads_itself(const struct coll_comm *comm, int rank)
 }
 
 /** How it stands with what was asked of an owner last: enum mailbox_state. */
-static uint32_t state_of(const struct coll_comm *root, int owner)
+static uint32_t reading_state(const struct coll_comm *root, int owner)
 {
     static const uint32_t states[] = {
         [COLL_COPY_UNDER_WAY] = BUSY, [COLL_COPY_HERE] = SERVED, [COLL_COPY_BROKEN] = BROKEN};
@@ -320,7 +320,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
     const int owner = coll_root_rank(comm, rank);
     const struct host_read_request what = piece_of(comm, request, rank, place);
     struct pending_read *pending = &of(root)->pending_reads[owner];
-    const uint32_t state = state_of(root, owner);
+    const uint32_t state = reading_state(root, owner);
     if (state == ASKED || state == BUSY)
         return ZERO_AGAIN;
     const bool mine = pending->comm == comm && pending->request == request;
@@ -342,7 +342,7 @@ static zero_result ask(struct coll_comm *comm, const struct coll_request *reques
 /** Whether nothing is asked of an owner, nor on its way. */
 static bool is_idle(const struct coll_comm *root, int owner)
 {
-    const uint32_t state = state_of(root, owner);
+    const uint32_t state = reading_state(root, owner);
     return !of(root)->pending_reads[owner].request && state != ASKED && state != BUSY;
 }
 
@@ -362,7 +362,7 @@ bool coll_host_read_pending(const struct coll_comm *comm, int rank)
         return false;
     const int owner = coll_root_rank(comm, rank);
     const struct pending_read *pending = &of(root)->pending_reads[owner];
-    return pending->request && pending->comm == comm && state_of(root, owner) != SERVED;
+    return pending->request && pending->comm == comm && reading_state(root, owner) != SERVED;
 }
 
 void coll_host_cancel_reads(struct coll_comm *comm)
