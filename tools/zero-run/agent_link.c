@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,20 +26,6 @@ struct header {
 _Static_assert(sizeof(struct header) == 16, "the header has no padding");
 
 static const uint64_t second_ns = UINT64_C(1000000000);
-
-void run_link_fail(struct run_link *link, enum run_link_end end, const char *format, ...)
-{
-    char text[400];
-    va_list arguments;
-    if (link->state == RUN_LINK_ENDED)
-        return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    zero_fail(&link->why, ZERO_E_PEER, "%s", text);
-    link->state = RUN_LINK_ENDED;
-    link->end = end;
-}
 
 static bool make_ready(int fd)
 {

@@ -13,9 +13,9 @@
  * have a window: run_link_full() tells their sender to wait. Control frames and beats pass all the
  * same.
  *
- *   agent_link.c          frames, beats, and how a link ends.
- *   agent_link_bytes.c    what a link has received, and what it has still to send.
+ *   agent_link_bytes.c    what a link has received, what it has still to send, and its end.
  *   agent_link_meeting.c  hellos and proofs.
+ *   agent_link.c          frames and beats.
  *   agent_link_calls.c    agents that call the coordinator's port.
  *
  * Writing to a pipe or socket whose reader is gone must not end the process: SIGPIPE is ignored.

@@ -5,6 +5,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -56,6 +58,20 @@ void run_bytes_free(struct run_bytes *bytes)
 }
 
 /* ------------------------------------------------------------------ writing */
+
+void run_link_fail(struct run_link *link, enum run_link_end end, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    if (link->state == RUN_LINK_ENDED)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    zero_fail(&link->why, ZERO_E_PEER, "%s", text);
+    link->state = RUN_LINK_ENDED;
+    link->end = end;
+}
 
 void run_link_add(struct run_link *link, const void *bytes, size_t count)
 {

@@ -14,6 +14,9 @@ char *run_bytes_room(struct run_bytes *bytes, size_t count);
 void run_bytes_drop(struct run_bytes *bytes, size_t count);
 void run_bytes_free(struct run_bytes *bytes);
 
+/** Ends the link; the first reason counts. */
+void run_link_fail(struct run_link *link, enum run_link_end end, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /** Adds bytes to those that are to be sent; whatever fails ends the link. */
 void run_link_add(struct run_link *link, const void *bytes, size_t count);
 /** Writes what fits without blocking. */
@@ -27,11 +30,5 @@ void run_link_read(struct run_link *link);
 zero_result run_link_greet(struct run_link *link, struct base_error *error);
 /** Goes on with the meeting as far as what has been received allows. */
 void run_link_meet(struct run_link *link);
-
-/* ---- agent_link.c */
-
-/** Ends the link; the first reason counts. */
-void run_link_fail(struct run_link *link, enum run_link_end end, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif
