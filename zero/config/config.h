@@ -207,6 +207,9 @@ bool eng_config_on_several_hosts(const struct eng_config *config);
  * others' where they lie. With sums in files each has them there. */
 bool eng_config_whole_sums(const struct eng_config *config, int stage);
 
+/** Whether that is one copy a host. */
+bool eng_config_shares_sums(const struct eng_config *config, int stage);
+
 /** Whether what ranks give each other goes between their devices, by device_transport. */
 bool eng_config_moves(const struct eng_config *config);
 

@@ -415,6 +415,11 @@ bool eng_config_whole_sums(const struct eng_config *config, int stage)
     return stage == 0 && (eng_config_moves(config) || (config->world > 1 && config->by_network));
 }
 
+bool eng_config_shares_sums(const struct eng_config *config, int stage)
+{
+    return eng_config_whole_sums(config, stage) && !config->resident && !config->grads_nvme;
+}
+
 bool eng_config_moves(const struct eng_config *config)
 {
     return config->resident && (config->world > 1 || config->over_nccl);
@@ -462,6 +467,7 @@ struct eng_limits eng_config_limits(const struct eng_config *config, bool apart,
         .stage = config->stage,
         .alone = config->resident && !eng_config_moves(config),
         .sums_whole = eng_config_whole_sums(config, config->stage),
+        .sums_shared = eng_config_shares_sums(config, config->stage),
         .shared = config->shared,
         .shared_by = config->local_world,
         .blocks = blocks,

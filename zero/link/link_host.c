@@ -44,10 +44,11 @@ static zero_result comm_fetch_sums(zero_ctx *z)
 {
     if (!z->publication.all_sums || z->config.grads_nvme)
         return ZERO_OK;
+    // Ranks of one host see each other's.
     const struct coll_all_gather op = {
         .source = (unsigned char *)(void *)z->memory.sums +
                   z->publication.all_sums[z->config.rank].offset,
-        .recv = z->memory.sums,
+        .recv = eng_config_shares_sums(&z->config, z->config.stage) ? NULL : z->memory.sums,
         .spans = z->publication.all_sums,
         .label = {.what = "step", .number = (uint32_t)z->step + 1, .name = "sums"},
     };

@@ -22,10 +22,15 @@ zero_result eng_sums_lend(zero_ctx *z, const struct coll_all_gather *op)
     return ZERO_OK;
 }
 
+/** Whether this rank has a copy of all sums that no other one reads. */
+static bool has_own_copy(const zero_ctx *z)
+{
+    return z->publication.all_sums && !eng_config_shares_sums(&z->config, z->config.stage);
+}
+
 zero_result eng_sums_return(zero_ctx *z)
 {
-    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme ||
-        z->publication.all_sums)
+    if (z->config.stage > 0 || z->config.world == 1 || z->config.grads_nvme || has_own_copy(z))
         return ZERO_OK;
     const struct coll_all_gather op = {
         .spans = z->publication.everyone,
@@ -39,8 +44,8 @@ zero_result eng_sums_reclaim(zero_ctx *z)
     assert(z->publication.sums_lent || !z->publication.grads_lent);
     if (!z->publication.sums_lent)
         return ZERO_OK;
-    const zero_result r = z->publication.all_sums ? coll_drain(z->comm, &z->publication.sums_read)
-                                                  : coll_wait(z->comm, &z->publication.sums_read);
+    const zero_result r = has_own_copy(z) ? coll_drain(z->comm, &z->publication.sums_read)
+                                          : coll_wait(z->comm, &z->publication.sums_read);
     if (r)
         return eng_comm_failed(z, r);
     z->publication.sums_lent = z->publication.grads_lent = false;

@@ -30,16 +30,16 @@ static size_t granule_bytes(zero_dtype dtype)
     return BASE_GRANULE * eng_dtype_size(dtype);
 }
 
-/** What of a bucket's bytes in the host's copy counts as this rank's: what it owns, and on one of
+/** What of so many granules in the host's copy counts as this rank's: what it owns, and on one of
  * several hosts an equal part. */
-static size_t shared_part(const struct eng_layout *layout, const struct eng_bucket *bucket,
+static size_t shared_part(const struct eng_layout *layout, size_t granules, zero_dtype dtype,
                           size_t own, const struct eng_limits *limits)
 {
     assert(limits->shared_by >= 0 && limits->shared_by <= layout->world);
     if (limits->shared_by == 0 || limits->shared_by == layout->world)
         return own;
     const size_t ranks = (size_t)limits->shared_by;
-    return (bucket->granules + ranks - 1) / ranks * granule_bytes(bucket->dtype);
+    return (granules + ranks - 1) / ranks * granule_bytes(dtype);
 }
 
 /** Places one bucket behind the ones before it; the totals so far are in *placement. */
@@ -62,10 +62,11 @@ static void place_bucket(struct eng_placement *placement, const struct eng_layou
     place->home = placement->params_bytes;
     if (!place->staged) {
         placement->params_bytes += sharded ? own : whole;
-        placement->params_part += sharded ? own
-                                  : place->residence == ENG_SHARED
-                                      ? shared_part(layout, bucket, own, limits)
-                                      : whole;
+        placement->params_part +=
+            sharded ? own
+            : place->residence == ENG_SHARED
+                ? shared_part(layout, bucket->granules, bucket->dtype, own, limits)
+                : whole;
     }
     place->master = bucket->dtype == ZERO_F32 || (!bucket->frozen && !limits->no_masters);
     assert(place->own_first + place->own_granules <= bucket->granules);
@@ -73,9 +74,13 @@ static void place_bucket(struct eng_placement *placement, const struct eng_layou
         return;
     if (!limits->sums_in_file) {
         const size_t sums = place->own_granules * granule_bytes(ZERO_F32);
+        const size_t all = bucket->granules * granule_bytes(ZERO_F32);
         placement->own_sums_bytes += sums;
-        placement->sums_bytes +=
-            limits->sums_whole ? bucket->granules * granule_bytes(ZERO_F32) : sums;
+        placement->sums_bytes += limits->sums_whole ? all : sums;
+        placement->sums_part += limits->sums_shared
+                                    ? shared_part(layout, bucket->granules, ZERO_F32, sums, limits)
+                                : limits->sums_whole ? all
+                                                     : sums;
     }
     const zero_dtype moment = limits->narrow_moments ? ZERO_BF16 : ZERO_F32;
     place->moments = placement->moments_bytes / eng_dtype_size(moment);

@@ -107,12 +107,13 @@ struct eng_unit_place {
 
 struct eng_limits {
     int stage;
-    bool alone;      /**< state is on the device of the only rank: nothing is gathered */
-    bool sums_whole; /**< every rank has a copy of all sums */
-    bool shared;     /**< the ranks of the host share one copy of the parameters; not at stage 0 */
-    int shared_by;   /**< how many they are; 0: all ranks */
-    bool blocks;     /**< rounds leave blocks of micro-batches unfinished */
-    bool paranoid;   /**< windows at every stage */
+    bool alone;       /**< state is on the device of the only rank: nothing is gathered */
+    bool sums_whole;  /**< every rank has a copy of all sums, */
+    bool sums_shared; /**< which is the host's */
+    bool shared;      /**< the ranks of the host share one copy of the parameters; not at stage 0 */
+    int shared_by;    /**< how many they are; 0: all ranks */
+    bool blocks;      /**< rounds leave blocks of micro-batches unfinished */
+    bool paranoid;    /**< windows at every stage */
     int open_units;
     int prefetch_units;
     int grad_units;
@@ -136,7 +137,8 @@ struct eng_placement {
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
-    size_t own_sums_bytes; /**< of the sums: those of this rank's shards */
+    size_t own_sums_bytes; /**< of the sums: those of this rank's shards, */
+    size_t sums_part;      /**< and what counts as this rank's */
     struct base_tables tables;
 };
 

@@ -114,6 +114,35 @@ bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose)
            (purpose == ENG_FOR_GATHERED && z->config.params_nvme);
 }
 
+/** Where the sums of a rank are among all of them. */
+static struct coll_span sums_of(const zero_ctx *z, int rank)
+{
+    struct coll_span span = {0, 0};
+    for (int each = 0; each <= rank; each++) {
+        span.offset += span.count;
+        span.count = 0;
+        for (size_t s = 0; s < z->layout.bucket_count; s++)
+            if (!z->layout.buckets[s].frozen)
+                span.count += z->layout.buckets[s].elements[each].count * sizeof(float);
+    }
+    return span;
+}
+
+/** One copy of all ranks' sums for the host; at least one byte, as create_arena(). */
+static zero_result create_shared_sums(zero_ctx *z, void **sums, struct base_error *error)
+{
+    struct coll_span mine = sums_of(z, z->config.rank);
+    size_t bytes = z->placement.sums_bytes;
+    assert(mine.offset + mine.count <= bytes);
+    if (bytes == 0)
+        mine = (struct coll_span){0, bytes = 1};
+    const zero_result r =
+        coll_arena_create_shared(z->comm, bytes, &mine, 1, &z->memory.sums_arena, error);
+    if (!r)
+        *sums = coll_arena_base(z->memory.sums_arena);
+    return r;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
@@ -130,8 +159,10 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
     z->memory.grads = grads;
     if (keeps_sum_slots(z))
         return ZERO_OK;
-    r = create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes, &z->memory.sums_arena,
-                     &sums, error);
+    r = eng_config_shares_sums(&z->config, z->config.stage)
+            ? create_shared_sums(z, &sums, error)
+            : create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes,
+                           &z->memory.sums_arena, &sums, error);
     z->memory.sums = r ? NULL : sums;
     return r;
 }
@@ -245,19 +276,10 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
            eng_metric_bytes(z, ENG_MAX_METRICS) + eng_evaluation_bytes(z);
 }
 
-/** Where the sums of each rank are among all of them. */
 static void place_all_sums(zero_ctx *z)
 {
-    size_t before = 0;
-    for (size_t rank = 0; rank < (size_t)z->config.world; rank++) {
-        size_t bytes = 0;
-        for (size_t s = 0; s < z->layout.bucket_count; s++)
-            if (!z->layout.buckets[s].frozen)
-                bytes += z->layout.buckets[s].elements[rank].count * sizeof(float);
-        z->publication.all_sums[rank] = (struct coll_span){before, bytes};
-        before += bytes;
-    }
-    assert(z->config.grads_nvme || before == z->placement.sums_bytes);
+    for (int rank = 0; rank < z->config.world; rank++)
+        z->publication.all_sums[rank] = sums_of(z, rank);
 }
 
 static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
