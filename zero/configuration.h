@@ -56,7 +56,7 @@ typedef struct zero_config {
     /** Used if world > 0: 0 .. world-1. */
     int32_t rank;
     /** How ranks move bytes: "auto" (default), "self", "threads", "shm", "tcp", "ucx". Same bits.
-     * "ucx" is "tcp", but bytes go by UCX (libucp.so.0, 1.13 or newer), which every host needs. */
+     * "ucx" is "tcp" with bytes by UCX. Every host needs libucp.so.0, 1.13 or newer. */
     const char *transport;
     /** Transport "threads" only: borrowed, outlives the context. */
     zero_team *team;
@@ -96,9 +96,9 @@ typedef struct zero_config {
     zero_log_fn log;
     /** The first argument of log. */
     void *log_user;
-    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, which is sent what owners of
-     * other hosts have updated once; "copy" is one a rank. Default "auto": shared, but for stage 3
-     * on several hosts, where the copy would be whole. Same bits. */
+    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, "copy" one a rank. What owners
+     * of other hosts have updated is sent to a shared copy once. Default "auto": shared, but for
+     * stage 3 on several hosts, where the copy would be whole. Same bits. */
     const char *gather;
     /** "canonical" (default): the same bits on any number of ranks. "local": a rank adds up its
      * micro-batches first; stages 0, 1. Numerics. */
@@ -174,13 +174,13 @@ typedef struct zero_config {
     /** device_transport=nccl: NCCL registers the memory that ranks move: "on", "off", "auto"
      * (default): on several hosts. Same bits. */
     const char *device_register;
-    /** Used if world > 0: a word that all ranks of this job have, and no other job, with its final
-     * zero; "": the launcher's. */
+    /** Used if world > 0: the job's name, one word. All ranks have the same, other jobs have
+     * others. "": the launcher's. */
     char job[64];
-    /** Used with job: name or address of rank 0's host, which every rank can reach; "": the
-     * launcher's. There ranks find out which of them share a host. */
+    /** Used with job: name or address of rank 0's host. Every rank can reach it. There ranks find
+     * out which of them share a host. "": the launcher's. */
     char master_addr[256];
-    /** The port of it at which rank 0 listens while ranks meet: 1 .. 65535, or 0 without it. */
+    /** Used with master_addr: rank 0's port there, 1 .. 65535. Rank 0 listens while ranks meet. */
     int32_t master_port;
     /** Zero. */
     uint32_t reserved_end;

@@ -48,7 +48,7 @@ static unsigned char *block_here(const struct coll_comm *comm, const struct host
 }
 
 /** The part of a block of `bytes` bytes that a rank of this host brings. */
-static struct coll_span part_of(const struct coll_comm *comm, int rank, size_t bytes)
+static struct coll_span share_of(const struct coll_comm *comm, int rank, size_t bytes)
 {
     const struct host_comm *host = coll_host_of(comm);
     const size_t pages = bytes / PAGE + (bytes % PAGE != 0);
@@ -70,7 +70,7 @@ static zero_result bring_part(struct coll_comm *comm, const struct coll_request 
     const size_t bytes = request->op.all_gather.spans[owner].count;
     const struct host_place *posted = &coll_host_descriptor(comm, owner, request->sequence)->source;
     size_t *done = &coll_host_of(comm)->fetched[owner];
-    const struct coll_span part = part_of(comm, member, bytes);
+    const struct coll_span part = share_of(comm, member, bytes);
     if (posted->arena == HOST_UNREGISTERED || *done == part.count)
         return ZERO_OK;
     unsigned char *here = block_here(comm, posted, bytes);

@@ -51,7 +51,7 @@ static bool is_candidate(const struct ifaddrs *one)
 }
 
 // Adds an address, if it fits as a whole.
-static void add(struct base_text *text, const struct sockaddr *address)
+static void add_address(struct base_text *text, const struct sockaddr *address)
 {
     char bytes[INET6_ADDRSTRLEN];
     const void *of = address->sa_family == AF_INET
@@ -77,7 +77,7 @@ void mesh_own_addresses(char addresses[BOOT_ADDRESS_BYTES])
             for (const struct ifaddrs *one = list; one; one = one->ifa_next)
                 if (is_candidate(one) && one->ifa_addr->sa_family == families[i] &&
                     likelihood(one->ifa_name, by_default) == rank)
-                    add(&text, one->ifa_addr);
+                    add_address(&text, one->ifa_addr);
     if (list)
         freeifaddrs(list);
     if (!text.used)

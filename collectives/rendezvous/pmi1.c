@@ -267,7 +267,7 @@ static zero_result open_server(struct pmi *pmi, struct base_error *error)
 
 static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n";
 
-static zero_result begin(struct pmi *pmi, struct base_error *error)
+static zero_result begin_session(struct pmi *pmi, struct base_error *error)
 {
     int version, keys;
     assert(pmi->state != BEGUN);
@@ -349,7 +349,7 @@ static zero_result exchange_lines(struct pmi *pmi, char text[BOOT_BOARD_BYTES],
         return zero_fail(error, ZERO_E_INVALID, "it counts other ranks: this one is %d of %d",
                          pmi->rank, pmi->world);
     if (!result)
-        result = begin(pmi, error);
+        result = begin_session(pmi, error);
     if (!result && board->rank == 0)
         result = put_text(pmi, text, error);
     if (!result)

@@ -49,8 +49,8 @@ static zero_result permitted(const struct boot_manager *managers[3], char *const
 }
 
 // The manager that can be asked where rank 0 is; NULL: none.
-static zero_result choose(const struct boot_manager **manager, int rank, int world,
-                          char *const *environment, struct base_error *error)
+static zero_result choose_manager(const struct boot_manager **manager, int rank, int world,
+                                  char *const *environment, struct base_error *error)
 {
     const struct boot_manager *managers[3];
     const zero_result result = permitted(managers, environment, error);
@@ -65,7 +65,7 @@ zero_result boot_manager_look(bool *offered, int rank, int world, char *const *e
                               struct base_error *error)
 {
     const struct boot_manager *manager;
-    const zero_result result = choose(&manager, rank, world, environment, error);
+    const zero_result result = choose_manager(&manager, rank, world, environment, error);
     *offered = manager != NULL;
     return result;
 }
@@ -241,8 +241,8 @@ static zero_result exchange_place(const struct boot_manager *manager, struct boo
     return result ? result : read_place(master, text, error);
 }
 
-static zero_result ask(const struct boot_manager *manager, struct boot_board *board,
-                       struct boot_master *master, struct base_error *error)
+static zero_result ask_board(const struct boot_manager *manager, struct boot_board *board,
+                             struct boot_master *master, struct base_error *error)
 {
     struct base_error why = {.result = ZERO_OK};
     zero_result result = ZERO_OK;
@@ -276,7 +276,8 @@ zero_result boot_manager_master(struct boot_master *master, const struct boot_me
                                .log = meeting->log,
                                .wait = boot_wait_begin(meeting->remind_ns, meeting->deadline_ns)};
     board.wait.asked = meeting->asked;
-    zero_result result = choose(&manager, meeting->rank, meeting->world, environment, error);
+    zero_result result =
+        choose_manager(&manager, meeting->rank, meeting->world, environment, error);
     if (result)
         return result;
     if (!manager)
@@ -284,7 +285,7 @@ zero_result boot_manager_master(struct boot_master *master, const struct boot_me
                          meeting->rank);
     result = boot_find_any_master(&variables, environment, error); // for its secret
     if (!result)
-        result = ask(manager, &board, &found, error);
+        result = ask_board(manager, &board, &found, error);
     if (result)
         return result;
     *master = found;

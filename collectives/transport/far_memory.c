@@ -90,7 +90,7 @@ static zero_result exchange_keys(struct coll_comm *root, uint32_t arena, void *m
     if (result == ZERO_OK && most > 0)
         result = exchange(root, &key, most, &keys, error);
     for (int rank = 0; rank < root->world && result == ZERO_OK && most > 0; rank++)
-        if (rank != root->rank && counts[rank] > 0)
+        if (coll_host_of(root)->far[rank] && counts[rank] > 0)
             result = provided->ops->learn(
                 provided, arena, rank,
                 &(struct coll_blob){keys + (size_t)rank * most, counts[rank]}, error);
@@ -176,7 +176,7 @@ static void free_probe(const struct probe *probe)
     base_free(probe->words);
 }
 
-/** Reads every other rank's word. */
+/** Reads every far rank's word. */
 static zero_result read_words(const struct coll_comm *root, const struct probe *probe,
                               struct base_error *error)
 {
@@ -184,17 +184,17 @@ static zero_result read_words(const struct coll_comm *root, const struct probe *
     zero_result result = ZERO_OK;
     for (int rank = 0; rank < root->world; rank++) {
         const struct coll_remote from = {rank, PROBED, 0, sizeof *probe->words};
-        if (rank != root->rank)
+        if (coll_host_of(root)->far[rank])
             provided->ops->start(provided, &from, &probe->words[rank], &probe->copies[rank]);
     }
     wait_for_all(root, probe->copies);
     for (int rank = 0; rank < root->world && result == ZERO_OK; rank++)
-        if (rank != root->rank)
+        if (coll_host_of(root)->far[rank])
             result = judge_word(root, rank, &probe->copies[rank], probe->words[rank], error);
     return result;
 }
 
-/** Whether every rank reads a word of every other one. All ranks return the same. */
+/** Whether every rank reads a word of every far one. All ranks return the same. */
 static zero_result check_words(struct coll_comm *root, struct probe *probe,
                                struct base_error *error)
 {
@@ -274,7 +274,8 @@ static zero_result connect_all(struct coll_comm *root, const struct offer *offer
         const struct coll_blob address = {addresses + (size_t)rank * most,
                                           offers[rank].address_bytes};
         struct base_error why = {.result = ZERO_OK};
-        if (rank != root->rank && provided->ops->connect(provided, rank, &address, &why) != ZERO_OK)
+        if (coll_host_of(root)->far[rank] &&
+            provided->ops->connect(provided, rank, &address, &why) != ZERO_OK)
             result = zero_fail(&mine, why.result, "%s finds no way to rank %d on %s: %s",
                                provided->ops->name, rank, coll_host(root, rank), why.message);
     }

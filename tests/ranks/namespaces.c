@@ -399,7 +399,7 @@ static void without_ucx_somewhere_bytes_are_sent(void **state)
     struct job job = job_of("ab", 0);
     job.ucx = true;
     job.lacking = 1;
-    expect_good(&job, "one host without UCX", "transport tcp, gather copy");
+    expect_good(&job, "one host without UCX", "transport tcp, gather shared");
     for (int rank = 0; rank < 2 && has_ucx(); rank++)
         if (!strstr(seen[rank].planned,
                     "tcp, private memory: sent (no ucx: rank 1 on hostb: no UCX "
@@ -412,7 +412,7 @@ static void without_ucx_somewhere_bytes_are_sent(void **state)
                        "transport=ucx: rank 1 on hostb: no UCX here: ", "libucp.so.0");
     job = job_of("ab", 0); // nor where its network is TCP, which is no gain
     if (access("/sys/class/infiniband", F_OK))
-        expect_good(&job, "TCP only", "transport tcp, gather copy");
+        expect_good(&job, "TCP only", "transport tcp, gather shared");
 #else
     struct job job = job_of("ab", 0);
     job.transport = "ucx";

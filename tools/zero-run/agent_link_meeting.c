@@ -143,7 +143,7 @@ static void check_hello(struct run_link *link)
 
 /* ------------------------------------------------------------------ proofs */
 
-static struct base_proof proof_of(const struct run_link *link, struct said *said)
+static struct base_proof link_proof(const struct run_link *link, struct said *said)
 {
     said->agent = is_agent(link) ? link->ours : link->theirs;
     said->coordinator = is_agent(link) ? link->theirs : link->ours;
@@ -157,7 +157,7 @@ static bool make_proof(struct run_link *link, unsigned char proof[BASE_HMAC_BYTE
 {
     struct said said;
     struct base_error error = {.result = ZERO_OK};
-    const struct base_proof about = proof_of(link, &said);
+    const struct base_proof about = link_proof(link, &said);
     if (base_proof_make(proof, &about, name_of(link->self.side), &error))
         run_link_fail(link, RUN_LINK_FAILED, "%s", error.message);
     return !error.result;
@@ -166,7 +166,7 @@ static bool make_proof(struct run_link *link, unsigned char proof[BASE_HMAC_BYTE
 static bool check_proof(struct run_link *link, const unsigned char proof[BASE_HMAC_BYTES])
 {
     struct said said;
-    const struct base_proof about = proof_of(link, &said);
+    const struct base_proof about = link_proof(link, &said);
     return base_proof_check(proof, &about, name_of(other_side(link)), NULL) == ZERO_OK;
 }
 

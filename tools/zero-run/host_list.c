@@ -74,14 +74,14 @@ static zero_result read_count(struct reader *reader, const char *what, int *coun
     const char *begin = reader->at;
     *count = 0;
     pass_all(reader, digits);
-    for (const char *at = begin; at < reader->at && *count <= BOOT_WORLD_MAX; at++)
+    for (const char *at = begin; at < reader->at && *count <= BOOT_HOST_RANKS_MAX; at++)
         *count = 10 * *count + (*at - '0');
     while (reader->at < reader->end && !is_one_of(*reader->at, " \t\r,"))
         reader->at++; // what belongs to it, and is shown
     const int length = (int)(reader->at - begin);
-    if (*count < 1 || *count > BOOT_WORLD_MAX || strspn(begin, digits) < (size_t)length)
+    if (*count < 1 || *count > BOOT_HOST_RANKS_MAX || strspn(begin, digits) < (size_t)length)
         return fail_at(reader, "%.40s takes a number from 1 to %d, not '%.*s'", what,
-                       BOOT_WORLD_MAX, length < 60 ? length : 60, begin);
+                       BOOT_HOST_RANKS_MAX, length < 60 ? length : 60, begin);
     return ZERO_OK;
 }
 

@@ -160,6 +160,11 @@ zero_result eng_config_resolve(struct eng_config *config, const zero_config *use
  * boot_find_master(). */
 zero_result eng_config_decide(struct eng_config *config, struct base_error *error);
 
+/** Finds where rank 0 is, if ranks meet there: because they go by a network, or to find out whether
+ * they have to. A variable that is missing does not say that all of them are on this host. Sets
+ * .meeting, .asks_manager, .unplaced and .job. *Local.* ZERO_E_INVALID, ZERO_E_UNSUPPORTED. */
+zero_result eng_config_find_master(struct eng_config *config, struct base_error *error);
+
 /**
  * Asks the process manager where rank 0 is, if the rank .asks_manager, and leaves it in any case.
  * A rank that is .unplaced then meets the others where rank 0 is, learns how many are on this host,

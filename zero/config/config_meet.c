@@ -1,12 +1,15 @@
-// Which ranks are on this host, where the launcher does not say: they meet first, and tell each
-// other.
+// Where ranks meet, and which of them are on this host, where the launcher does not say: they meet
+// first, and tell each other.
 
 #include "zero/config/config.h"
 
 #include "base/clock.h"
+#include "zero/config/config_key.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void eng_config_ask_launcher(struct eng_config *config)
@@ -20,6 +23,53 @@ void eng_config_ask_launcher(struct eng_config *config)
     } else if (place.local_world == place.world) {
         config->local_world = config->world;
     }
+}
+
+// Where rank 0 is: what the variables say, or whether a process manager can be asked.
+static zero_result read_master(struct eng_config *config, char *const *environment,
+                               struct base_error *error)
+{
+    struct base_error why = {.result = ZERO_OK};
+    zero_result result = boot_find_any_master(&config->meeting, environment, &why);
+    if (!result && !*config->meeting.address)
+        result =
+            boot_manager_look(&config->asks_manager, config->rank, config->world, environ, &why);
+    if (!result && config->by_network && !config->asks_manager)
+        result = boot_find_master(&config->meeting, environment, &why);
+    return result ? zero_fail(error, result, "%s%s", why.message,
+                              config->local_world > 0
+                                  ? ""
+                                  : "; if all ranks are on this host, transport=shm needs neither")
+                  : ZERO_OK;
+}
+
+zero_result eng_config_find_master(struct eng_config *config, struct base_error *error)
+{
+    const bool known = config->local_world > 0;
+    config->unplaced = false;
+    if (config->world == 1 || config->plan || config->team)
+        return ZERO_OK;
+    if (!config->by_network && (known || eng_config_given(config, "transport")))
+        return ZERO_OK;
+    if (config->asks_manager && *config->meeting.address) // it has answered
+        return ZERO_OK;
+    struct eng_place_variables variables;
+    char *const *own = eng_config_place_variables(config, &variables);
+    const zero_result result = read_master(config, *config->own_address ? own : environ, error);
+    if (result)
+        return result;
+    config->unplaced = !known && (config->asks_manager || *config->meeting.address);
+    if (config->unplaced && config->world > BOOT_MESH_MAX)
+        return zero_fail(
+            error, ZERO_E_INVALID,
+            "the launcher (%s) does not say how many of %d ranks are on this host, and "
+            "%d at most can meet to find out: if all are, take transport=shm",
+            config->launcher, config->world, BOOT_MESH_MAX);
+    if (*config->meeting.address)
+        boot_job_at(config->job, &config->meeting, own);
+    if (*config->own_address && !getenv("ZERO_MASTER_ADDR"))
+        snprintf(config->meeting.source, sizeof config->meeting.source, "zero_config.master_addr");
+    return ZERO_OK;
 }
 
 static void tell(const struct eng_config *config)
