@@ -109,6 +109,11 @@ struct coll_transport {
      */
     int (*dead_in_sight)(const struct coll_comm *root);
 
+    /** Brings what other ranks have sent, without waiting: for a rank that spins. A thread does so
+     * otherwise, and again from poll_end on. NULL: what they have done is seen at once. */
+    void (*poll)(struct coll_comm *comm);
+    void (*poll_end)(struct coll_comm *comm);
+
     /** Wakes every rank of the communicator that sleeps. Any thread. */
     void (*wake)(struct coll_comm *comm);
     /** Says that this rank is about to sleep; what happens in the comm world from now on ends the

@@ -20,12 +20,14 @@
 enum { MOST_DOUBT = 5 };
 
 /** Rounds of a wait after which sleeping peers are told what was changed before it: a wait that
- * ends sooner tells them at its end, all at once. Fewer than any number of spins. */
+ * ends sooner tells them at its end, all at once. Fewer than any number of spins. Peers that are
+ * polled for are told at once. */
 enum { TELL_ROUNDS = 3 };
 
 struct waiter {
     unsigned rounds;           /**< without progress, */
     unsigned yields;           /**< and those of them that yielded */
+    bool polls;                /**< the transport's poll() was called, and not yet poll_end() */
     bool announced;            /**< sleep_begin() was called, and nothing was looked at since */
     struct base_reminder said; /**< when this rank says that it waits */
     struct coll_clock clock;   /**< the time without progress, */
@@ -193,13 +195,28 @@ static bool death_in_sight(const struct coll_comm *comm)
     return transport->dead_in_sight && transport->dead_in_sight(comm->comm_world->root) >= 0;
 }
 
+static void spin(struct coll_comm *comm, struct waiter *waiter)
+{
+    waiter->polls = comm->transport->poll != NULL;
+    if (waiter->polls)
+        comm->transport->poll(comm);
+    base_cpu_relax();
+}
+
+static void stop_polling(struct coll_comm *comm, struct waiter *waiter)
+{
+    if (waiter->polls)
+        comm->transport->poll_end(comm);
+    waiter->polls = false;
+}
+
 /** One step of waiting: the more steps without progress, the lazier. */
 static void pause_once(struct coll_comm *comm, const struct coll_request *request,
                        enum coll_goal goal, struct waiter *waiter)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
     const unsigned round = waiter->rounds++;
-    if (round == TELL_ROUNDS)
+    if (round == (comm->transport->poll ? 0 : TELL_ROUNDS))
         coll_wake_peers(comm);
     if (round >= comm_world->spins)
         coll_waited(&waiter->clock);
@@ -207,9 +224,10 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
     assert(waiter->checked_ns <= waited_ns);
     if (waiter->yields == 0 && waited_ns <= comm_world->spin_ns >> comm_world->doubt &&
         (round < comm_world->spins || comm_world->spin_ns > 0)) {
-        base_cpu_relax();
+        spin(comm, waiter);
         return;
     }
+    stop_polling(comm, waiter);
     if (waiter->yields == 0) {
         comm_world->doubt += comm_world->doubt < MOST_DOUBT;
         comm_world->counters.waits++;
@@ -273,6 +291,7 @@ zero_result coll_wait_for(struct coll_comm *comm, struct coll_request *request, 
     }
     if (result == ZERO_OK)
         learn(comm->comm_world, &waiter);
+    stop_polling(comm, &waiter);
     if (waiter.announced)
         comm->transport->sleep_end(comm);
     coll_wake_peers(comm);

@@ -96,7 +96,7 @@ void coll_host_join(struct coll_comm *comm)
     // Ranks that each have a processor take about as long for a step. Waiting a tenth of a
     // millisecond for the last one is cheaper than any system call, so a steady step makes none. A
     // peer without one needs this one, perhaps, and comes within microseconds of a yield.
-    const bool crowded = comm->world > usable_cpus(comm);
+    const bool crowded = comm->world - coll_host_of(comm)->far_count > usable_cpus(comm);
     comm_world->spins = crowded ? 4 : 50;
     comm_world->spin_ns = crowded ? 0 : SPIN_NS;
     comm_world->yields = 200;

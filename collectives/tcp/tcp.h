@@ -80,6 +80,14 @@ void coll_net_send_changes(struct coll_net *net);
  */
 void coll_net_died(struct coll_net *net, int rank);
 
+/** Receives what has come, and answers, if the thread is not at it: spares a rank that spins the
+ * thread's waking up. From the first call on the thread leaves the connections alone, until
+ * coll_net_poll_end(). *Local*, the rank's thread, never waits. */
+void coll_net_poll(struct coll_net *net);
+
+/** Leaves the connections to the thread again. *Local*, the rank's thread. */
+void coll_net_poll_end(struct coll_net *net);
+
 /** A failure was returned: this rank's sources are not read from now on. *Local.* */
 void coll_net_revoke(struct coll_net *net);
 

@@ -126,6 +126,8 @@ struct coll_net {
     uint64_t timeout_ns; /**< of any wait */
     uint64_t tick_ns, stall_ns, next_tick_ns;
     int epoll, doorbell;     /**< and what interrupts its wait: an eventfd */
+    int sockets;             /**< an epoll of all connections, which `epoll` watches as one */
+    bool polls;              /**< the rank's thread only: `epoll` does not, as the rank does */
     _Atomic uint32_t kicked; /**< any thread: the doorbell rings */
     _Atomic uint32_t phase;  /**< any thread: enum net_phase */
 };

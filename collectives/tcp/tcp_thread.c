@@ -23,6 +23,9 @@
 
 enum { STACK_BYTES = 256 * 1024, EVENTS = 64 };
 
+/** What the thread is woken for. Sockets are numbered by their peers. */
+enum { DOORBELL, ANY_SOCKET };
+
 static const uint64_t longest_tick_ns = UINT64_C(1000000000);
 static const uint64_t shortest_tick_ns = UINT64_C(1000000);
 
@@ -65,7 +68,7 @@ static void report_death(struct coll_net *net, const struct net_peer *peer, int 
 static void end(struct coll_net *net, struct net_peer *peer, int failed)
 {
     assert(!peer->ended);
-    epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
+    epoll_ctl(net->sockets, EPOLL_CTL_DEL, peer->socket, NULL);
     peer->ended = true;
     if (peer->left && !peer->shut) { // it waits for that
         shutdown(peer->socket, SHUT_WR);
@@ -137,7 +140,7 @@ static void poll_for_room(const struct coll_net *net, struct net_peer *peer, boo
                                 .data.u32 = (uint32_t)peer->rank};
     if (peer->polled == wanted)
         return;
-    epoll_ctl(net->epoll, EPOLL_CTL_MOD, peer->socket, &event);
+    epoll_ctl(net->sockets, EPOLL_CTL_MOD, peer->socket, &event);
     peer->polled = wanted;
 }
 
@@ -169,20 +172,27 @@ static void serve_all(struct coll_net *net)
 }
 
 /** Receives from every peer that has sent something. */
-static void rx_events(struct coll_net *net, const struct epoll_event *events, int count)
+static void rx_sockets(struct coll_net *net, const struct epoll_event *events, int count)
 {
     for (int i = 0; i < count; i++) {
         int failed;
-        uint64_t rung;
-        if (events[i].data.u32 == UINT32_MAX) {
-            if (eventfd_read(net->doorbell, &rung) == 0)
-                atomic_exchange(&net->kicked, 0); // sees what the last teller has stored before
-            continue;
-        }
         assert(events[i].data.u32 < (uint32_t)net->root->world);
         struct net_peer *peer = &net->peers[events[i].data.u32];
         if (!peer->ended && !coll_net_receive(net, peer, &failed))
             end(net, peer, failed);
+    }
+}
+
+/** Sees to what the thread was woken for. */
+static void rx_events(struct coll_net *net, const struct epoll_event *events, int count)
+{
+    struct epoll_event ready[EVENTS];
+    uint64_t rung;
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.u32 == ANY_SOCKET)
+            rx_sockets(net, ready, epoll_wait(net->sockets, ready, EVENTS, 0));
+        else if (eventfd_read(net->doorbell, &rung) == 0)
+            atomic_exchange(&net->kicked, 0); // sees what the last teller has stored before
     }
 }
 
@@ -282,6 +292,35 @@ void coll_net_died(struct coll_net *net, int rank)
     pthread_mutex_unlock(&net->lock);
 }
 
+/** Whether the thread sees to the connections: its rank may do so instead. */
+static void watch_sockets(const struct coll_net *net, bool watched)
+{
+    struct epoll_event event = {.events = watched ? EPOLLIN : 0U, .data.u32 = ANY_SOCKET};
+    epoll_ctl(net->epoll, EPOLL_CTL_MOD, net->sockets, &event);
+}
+
+void coll_net_poll(struct coll_net *net)
+{
+    struct epoll_event events[EVENTS];
+    if (!net->polls)
+        watch_sockets(net, false);
+    net->polls = true;
+    if (pthread_mutex_trylock(&net->lock) != 0)
+        return; // the thread is at it
+    const int count = epoll_wait(net->sockets, events, EVENTS, 0);
+    rx_sockets(net, events, count);
+    if (count > 0)
+        serve_all(net);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void coll_net_poll_end(struct coll_net *net)
+{
+    if (net->polls)
+        watch_sockets(net, true);
+    net->polls = false;
+}
+
 void coll_net_revoke(struct coll_net *net)
 {
     // The thread reads the sources of ranks that have not failed, and with the lock.
@@ -335,11 +374,12 @@ static void init_peer(struct coll_net *net, const struct boot_mesh *mesh, unsign
     peer->sent[0] = (struct net_sent){.expected = true, .meets = true, .index = rank, .copy = copy};
 }
 
-static zero_result watch(struct coll_net *net, int descriptor, uint32_t number,
+/** Watches a descriptor by one of net's two epolls. */
+static zero_result watch(const struct coll_net *net, int epoll, int descriptor, uint32_t number,
                          struct base_error *error)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
-    if (epoll_ctl(net->epoll, EPOLL_CTL_ADD, descriptor, &event) != 0)
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno,
                                "communicator %s: watching the connections", net->root->name);
     return ZERO_OK;
@@ -362,13 +402,15 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
                          net->root->name, coll_net_bytes(net->root->world));
     memset(memory, 0, copies);
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
+    net->sockets = epoll_create1(EPOLL_CLOEXEC);
     net->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (net->epoll < 0 || net->doorbell < 0)
+    if (net->epoll < 0 || net->sockets < 0 || net->doorbell < 0)
         return zero_fail_errno(error, ZERO_E_NOMEM, errno, "communicator %s: a descriptor",
                                net->root->name);
     for (int rank = 0; rank < net->root->world; rank++)
         init_peer(net, mesh, memory, rank);
-    return watch(net, net->doorbell, UINT32_MAX, error);
+    const zero_result result = watch(net, net->epoll, net->doorbell, DOORBELL, error);
+    return result ? result : watch(net, net->epoll, net->sockets, ANY_SOCKET, error);
 }
 
 zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
@@ -385,6 +427,7 @@ zero_result coll_net_create(struct coll_net **net, struct coll_comm *root,
                               .stall_ns = stall_ns,
                               .tick_ns = tick_of(stall_ns),
                               .epoll = -1,
+                              .sockets = -1,
                               .doorbell = -1};
     pthread_mutex_init(&made->lock, NULL);
     const zero_result result = init(made, mesh, error);
@@ -417,7 +460,7 @@ static zero_result take_sockets(struct coll_net *net, const struct boot_mesh *me
         result = errnum
                      ? zero_fail_errno(error, ZERO_E_NOMEM, errnum,
                                        "rank %d: its connection to rank %d", net->root->rank, rank)
-                     : watch(net, socket, (uint32_t)rank, error);
+                     : watch(net, net->sockets, socket, (uint32_t)rank, error);
     }
     return result;
 }
@@ -457,6 +500,8 @@ void coll_net_free(struct coll_net *net)
         }
     if (net->epoll >= 0)
         close(net->epoll);
+    if (net->sockets >= 0)
+        close(net->sockets);
     if (net->doorbell >= 0)
         close(net->doorbell);
     for (size_t group_slot = 0; group_slot < NET_GROUP_SLOTS; group_slot++)

@@ -131,16 +131,13 @@ static size_t tcp_memory(int world)
 }
 
 /** Goes to work with the blocks that there are. The failure is this rank's copy of it: a near rank
- * may not have yet what far ones did before. Nothing of a far rank comes while this one spins: it
- * is brought by another thread. */
+ * may not have yet what far ones did before. */
 static void join(struct coll_comm *comm)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
     coll_host_join(comm);
     comm_world->poison = &coll_host_own(comm)->poison;
-    comm_world->spins = 4;
-    comm_world->spin_ns = 0;
-    comm_world->yields = 4;
+    comm_world->yields = 4; // the network's thread may need the processor
 }
 
 /** Memory for what this rank can't address: of far ranks, and of near ones that the kernel does not
@@ -362,6 +359,16 @@ static int tcp_dead_in_sight(const struct coll_comm *root)
     return -1; // what all come to is the failure, not what this rank sees
 }
 
+static void tcp_poll(struct coll_comm *comm)
+{
+    coll_net_poll(of(comm)->net);
+}
+
+static void tcp_poll_end(struct coll_comm *comm)
+{
+    coll_net_poll_end(of(comm)->net);
+}
+
 static void tcp_sleep_begin(struct coll_comm *comm)
 {
     // What this rank has called last, a receive perhaps, is told while it waits.
@@ -432,6 +439,8 @@ const struct coll_transport coll_transport_tcp = {
     .presence = coll_host_presence,
     .last_call = coll_host_last_call,
     .dead_in_sight = tcp_dead_in_sight,
+    .poll = tcp_poll,
+    .poll_end = tcp_poll_end,
     .wake = coll_host_wake,
     .sleep_begin = tcp_sleep_begin,
     .sleep = coll_host_sleep,
