@@ -113,10 +113,9 @@ typedef void *zero_stream; /**< A cudaStream_t; NULL on the CPU. */
  *
  * ZERO_E_INVALID: a field, environment variable or option is out of range or unknown, two launchers
  * disagree, or one says that this process is one of several and not which.
- * ZERO_E_UNSUPPORTED: ZERO_FAULT is set, and this build has no fault points; or the build lacks what
- * was asked for.
- * ZERO_E_TIMEOUT: ranks are missing; the message says which, and where this rank waited for them.
- * ZERO_E_NOMEM, ZERO_E_IO: the system refused memory, a file or a connection.
+ * ZERO_E_UNSUPPORTED: ZERO_FAULT is set, and this build has no fault points; or the build lacks
+ * what was asked for. ZERO_E_TIMEOUT: ranks are missing; the message says which, and where this
+ * rank waited for them. ZERO_E_NOMEM, ZERO_E_IO: the system refused memory, a file or a connection.
  */
 ZERO_API zero_result zero_open(zero_ctx **z, const zero_config *config);
 
