@@ -320,9 +320,9 @@ static void only_the_jobs_processes_are_killed(void **state)
                             start_child("ZERO_JOB=0123456789abcdef0123456789abcdef0"),
                             start_child("B=ZERO_JOB=0123456789abcdef0123456789abcdef"),
                             start_child("C=d")};
-    assert_true(run_guardian_kill_job(token) >= 1); // more often if it takes its time to die
+    assert_true(run_guardian_kill_job(token, -1) >= 1); // more often if it takes its time to die
     assert_true(was_killed(ours));
-    assert_int_equal(run_guardian_kill_job(token), 0);
+    assert_int_equal(run_guardian_kill_job(token, -1), 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_true(is_running(others[i]));
         kill(others[i], SIGKILL);
@@ -338,7 +338,7 @@ static void a_guardian_ends_what_it_was_told_of(void **state)
     const pid_t told = start_child("A=b"), not_told = start_child("A=b");
     const int pidfd = pidfd_open(told, 0);
     assert_true(pidfd >= 0);
-    assert_int_equal(run_guardian_start(&guardian, "none", &error), ZERO_OK);
+    assert_int_equal(run_guardian_start(&guardian, "none", -1, &error), ZERO_OK);
     assert_true(run_guardian_tell(&guardian, pidfd, told));
     const pid_t pid = guardian.pid;
     close(guardian.socket); // as zero-run's end does
@@ -347,7 +347,7 @@ static void a_guardian_ends_what_it_was_told_of(void **state)
     assert_true(is_running(not_told));
 
     // One that is told to end does so without harm.
-    assert_int_equal(run_guardian_start(&guardian, "none", &error), ZERO_OK);
+    assert_int_equal(run_guardian_start(&guardian, "none", -1, &error), ZERO_OK);
     const int other = pidfd_open(not_told, 0);
     assert_true(run_guardian_tell(&guardian, other, not_told));
     run_guardian_end(&guardian);

@@ -34,9 +34,9 @@ struct run_rank *run_first_to_end(struct run_job *job)
     if (!job->watch.segment)
         return NULL;
     const int lost = control_first_lost(job->watch.segment);
-    if (lost < 0 || lost >= job->count)
+    struct run_rank *rank = run_job_rank(job, lost);
+    if (!rank)
         return NULL;
-    struct run_rank *rank = &job->ranks[lost];
     struct pollfd end = {.fd = rank->pidfd, .events = POLLIN};
     // It may also have become another program, and will not end soon.
     bool exiting = false;

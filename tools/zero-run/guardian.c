@@ -127,20 +127,28 @@ static enum answer has_variable(pid_t pid, const char *line)
 
 struct job_search {
     char line[64];
+    char host[32]; // the second line that it has to have; "": none
     int killed;
     bool unsure; // some process may have to be asked again
 };
 
+// Whether a process is of the job, and of the host of it that is guarded.
+static enum answer is_member(pid_t pid, const struct job_search *search)
+{
+    const enum answer answer = has_variable(pid, search->line);
+    return answer == ANSWER_YES && *search->host ? has_variable(pid, search->host) : answer;
+}
+
 static bool kill_member(pid_t pid, void *argument)
 {
     struct job_search *search = argument;
-    const enum answer answer = pid == getpid() ? ANSWER_NO : has_variable(pid, search->line);
+    const enum answer answer = pid == getpid() ? ANSWER_NO : is_member(pid, search);
     search->unsure = search->unsure || answer == ANSWER_LATER;
     if (answer != ANSWER_YES)
         return true;
     // The number may have become another process's: asked again once it is pinned.
     const int pidfd = pidfd_open(pid, 0);
-    if (pidfd >= 0 && has_variable(pid, search->line) == ANSWER_YES &&
+    if (pidfd >= 0 && is_member(pid, search) == ANSWER_YES &&
         pidfd_send_signal(pidfd, SIGKILL, NULL, 0) == 0)
         search->killed++;
     search->unsure = true; // it may have started another one that has not been seen
@@ -149,10 +157,12 @@ static bool kill_member(pid_t pid, void *argument)
     return true;
 }
 
-int run_guardian_kill_job(const char *token)
+int run_guardian_kill_job(const char *token, int host)
 {
     struct job_search search = {.unsure = true};
     snprintf(search.line, sizeof search.line, "ZERO_JOB=%s", token);
+    if (host >= 0)
+        snprintf(search.host, sizeof search.host, "ZERO_HOST=%d", host);
     int killed = -1;
     // Whatever has no environment for a second has none.
     for (int idle = 0; search.unsure && idle < 50; idle += killed == search.killed) {
@@ -174,14 +184,14 @@ static uint64_t ticks_since_boot(void)
 }
 
 // The groups first, at once; then the processes that have left them, until none is found.
-static void end_job(const struct group *groups, int count, const char *token)
+static void end_job(const struct group *groups, int count, const char *token, int host)
 {
     const uint64_t ticks = ticks_since_boot();
     for (int i = 0; i < count; i++)
         if (pidfd_send_signal(groups[i].pidfd, SIGKILL, NULL, PIDFD_SIGNAL_PROCESS_GROUP) &&
             errno != ESRCH)
             run_guardian_kill_group(groups[i].number, ticks);
-    run_guardian_kill_job(token);
+    run_guardian_kill_job(token, host);
 }
 
 // The next group; false: zero-run has ended.
@@ -212,7 +222,7 @@ static void forget_environment(void)
         memset(*entry, 0, strlen(*entry));
 }
 
-static _Noreturn void guardian_main(int channel, const char *token)
+static _Noreturn void guardian_main(int channel, const char *token, int host)
 {
     static struct group groups[GUARDIAN_GROUPS];
     int count = 0;
@@ -232,11 +242,11 @@ static _Noreturn void guardian_main(int channel, const char *token)
         _exit(1);
     while (count < GUARDIAN_GROUPS && receive_group(&groups[count]))
         count++;
-    end_job(groups, count, token);
+    end_job(groups, count, token, host);
     _exit(0);
 }
 
-zero_result run_guardian_start(struct run_guardian *guardian, const char *token,
+zero_result run_guardian_start(struct run_guardian *guardian, const char *token, int host,
                                struct base_error *error)
 {
     int ends[2];
@@ -245,7 +255,7 @@ zero_result run_guardian_start(struct run_guardian *guardian, const char *token,
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
-        guardian_main(ends[1], token);
+        guardian_main(ends[1], token, host);
     }
     const int reason = errno;
     close(ends[1]);

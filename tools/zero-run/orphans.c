@@ -78,7 +78,7 @@ static int open_heir(const struct run_job *job, const struct run_rank *rank, pid
 
 bool run_orphans_succeed(struct run_job *job, struct run_rank *rank)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank->number};
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)(rank - job->ranks)};
     const int number = rank->end.si_status;
     pid_t heir = 0;
     if (rank->heir || rank->end.si_code == CLD_EXITED || !run_signals_asked(job, number))

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "tools/zero-run/agent_link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -171,6 +172,20 @@ static void write_log(struct run_stream *stream, const char *bytes, size_t count
         *stream->log_errno = errno ? errno : EIO;
 }
 
+// `count` more bytes are in the line: passes on what can be.
+static void pass_on(struct run_stream *stream, size_t count)
+{
+    stream->used += count;
+    if (stream->lines) {
+        pass_lines(stream);
+        return;
+    }
+    run_sink_add(stream->sink, stream->line, stream->used);
+    run_tail_add(stream->tail, stream->number, stream->line, stream->used, stream->sink->number,
+                 stream->sink->shown);
+    stream->used = 0;
+}
+
 void run_stream_read(struct run_stream *stream)
 {
     char *room = stream->line + stream->used;
@@ -182,17 +197,24 @@ void run_stream_read(struct run_stream *stream)
         return;
     }
     write_log(stream, room, (size_t)count);
-    stream->used += (size_t)count;
-    if (stream->lines) {
-        pass_lines(stream);
+    if (stream->link) {
+        run_link_send_bytes(stream->link, RUN_FRAME_OUTPUT,
+                            (uint32_t)(2 * stream->rank + stream->number), room, (size_t)count);
         return;
     }
-    run_sink_add(stream->sink, stream->line, stream->used);
-    run_tail_add(stream->tail, stream->number, stream->line, stream->used, stream->sink->number,
-                 stream->sink->shown);
-    stream->used = 0;
+    pass_on(stream, (size_t)count);
 }
 
+void run_stream_feed(struct run_stream *stream, const char *bytes, size_t count)
+{
+    while (stream->line && count > 0) {
+        const size_t room = RUN_LINE_BYTES - stream->used, fits = count < room ? count : room;
+        memcpy(stream->line + stream->used, bytes, fits);
+        pass_on(stream, fits);
+        bytes += fits;
+        count -= fits;
+    }
+}
 void run_stream_flush(struct run_stream *stream)
 {
     if (stream->used)

@@ -4,6 +4,7 @@
 #ifndef TOOLS_ZERO_RUN_RANK_OUTPUT_H
 #define TOOLS_ZERO_RUN_RANK_OUTPUT_H
 
+#include "base/error.h"
 #include "tools/options.h"
 
 #include <stdbool.h>
@@ -60,6 +61,7 @@ struct run_sink {
 };
 
 struct run_join;
+struct run_link;
 
 /** One pipe or pseudo-terminal from a rank. */
 struct run_stream {
@@ -76,6 +78,7 @@ struct run_stream {
     char *line;      /**< an unfinished one */
     size_t used;
     struct run_tail *tail; /**< of the rank */
+    struct run_link *link; /**< an agent's: bytes go there as they come; NULL: to the sink */
     int poll;              /**< its place in run_job's polls; 0: it is not waited for */
 };
 
@@ -96,6 +99,8 @@ void run_sink_free(struct run_sink *sink);
 
 /** Reads what is there and passes on all whole lines; closes the stream at its end. */
 void run_stream_read(struct run_stream *stream);
+/** Takes bytes that a rank of another host has written, and passes on all whole lines. */
+void run_stream_feed(struct run_stream *stream, const char *bytes, size_t count);
 /** Passes on the unfinished line. */
 void run_stream_flush(struct run_stream *stream);
 /** Passes on the unfinished line and closes the stream. */
@@ -107,6 +112,37 @@ void run_stream_close(struct run_stream *stream);
  * written to ends[1]. It has the size of the terminal `like` less `columns`, if that is one. False:
  * errno says why not, and both ends are -1. */
 bool run_terminal_open(int ends[2], int like, int columns);
+
+/* ------------------------------------------------------------------ run_metrics.c */
+
+/** From rank 0's pipe to the file of --metrics, in whole lines. */
+struct run_metrics {
+    int file;   /**< -1: none, or it has failed */
+    int input;  /**< the pipe; -1: none, or closed */
+    int output; /**< rank 0's end, until that has been started */
+    char *line; /**< what does not end with a newline yet */
+    size_t used;
+    int failed; /**< errno of the write that failed: everything since is dropped */
+    bool told;
+    struct run_link *link; /**< an agent's: lines go there, and there is no file; else NULL */
+};
+
+/** Makes the pipe, and creates or empties the file unless there is a link. ZERO_E_IO, ZERO_E_NOMEM.
+ */
+zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
+                             struct base_error *error);
+/** Takes bytes that rank 0 has written on another host, and writes all whole lines. */
+void run_metrics_feed(struct run_metrics *metrics, const char *bytes, size_t count);
+/** Makes the pipe for a rank 0 that is about to be started. ZERO_E_IO. */
+zero_result run_metrics_connect(struct run_metrics *metrics, struct base_error *error);
+/** Reads what is there and writes all whole lines. */
+void run_metrics_read(struct run_metrics *metrics);
+/** Writes an unfinished line, and closes the pipe. */
+void run_metrics_disconnect(struct run_metrics *metrics);
+/** Adds a line of zero-run's own, with its newline, unless there is no file. */
+void run_metrics_add(struct run_metrics *metrics, const char *line);
+/** Disconnects, and closes the file. */
+void run_metrics_close(struct run_metrics *metrics);
 
 /* ------------------------------------------------------------------ merge_warnings.c */
 

@@ -89,6 +89,11 @@ static bool rule_out(struct run_job *job)
     else if (is_final(end))
         run_say(job, "not started again: exit code %d says that it would end in the same way",
                 end->si_status);
+    else if (job->at.room < job->options->least)
+        run_say(job,
+                "not started again: the hosts that are left have room for %d rank%s, and -n wants "
+                "%d (MIN:MAX lets a job go on with fewer)",
+                job->at.room, job->at.room == 1 ? "" : "s", job->options->least);
     else if (job->restarts.count == job->options->restarts)
         run_say(job, "not started again: %s",
                 job->restarts.count == 1 ? "that was the one restart it had"
@@ -117,6 +122,13 @@ static void write_metrics(struct run_job *job, const struct run_restart *restart
     run_metrics_add(&job->metrics, line);
 }
 
+/** Ranks of the next start: one fewer if that is allowed, and those of a lost host fewer. */
+static int next_ranks(const struct run_job *job)
+{
+    const int fewer = job->count > job->options->least ? job->count - 1 : job->count;
+    return job->at.room < job->count ? job->at.room : fewer;
+}
+
 /** Enters the failure in the list. */
 static const struct run_restart *note(struct run_job *job)
 {
@@ -127,7 +139,7 @@ static const struct run_restart *note(struct run_job *job)
         .end = job->ranks[job->failed_rank].end,
         .step = last_step(job),
         .failed_ns = job->failed_ns,
-        .ranks = job->count > job->options->least ? job->count - 1 : job->count,
+        .ranks = next_ranks(job),
     };
     restarts->idle = restart->step > restarts->furthest ? 0 : restarts->idle + 1;
     if (restart->step > restarts->furthest)
@@ -173,24 +185,29 @@ static void clear(struct run_rank *rank)
     rank->heir = 0;
 }
 
+void run_restart_clear(struct run_job *job, int count)
+{
+    for (int i = 0; i < job->count; i++)
+        clear(&job->ranks[i]);
+    job->count = job->at.world = count;
+    job->stop.stopping = false;
+    job->stop.ended_by = 0;
+    sigemptyset(&job->stop.sent);
+    job->failed_rank = -1;
+    job->stop.kill_ns = job->stop.ask_ns = UINT64_MAX;
+}
+
 zero_result run_restart_prepare(struct run_job *job, struct base_error *error)
 {
     struct run_restart *restart = &job->restarts.list[job->restarts.count - 1];
     const int count = restart->ranks;
     const bool fewer = count < job->count;
     restart->started_ns = base_clock_ns();
-    for (int i = 0; i < job->count; i++)
-        clear(&job->ranks[i]);
-    job->count = count;
-    job->stop.stopping = false;
-    job->stop.ended_by = 0;
-    sigemptyset(&job->stop.sent);
-    job->failed_rank = -1;
-    job->stop.kill_ns = job->stop.ask_ns = UINT64_MAX;
+    run_restart_clear(job, count);
     // A rank that is left of the start before knows another token, and meets no rank of this one.
     zero_result result = run_choose_token(job, error);
     if (!result)
-        result = run_guardian_start(&job->guardian, job->token, error);
+        result = run_guardian_start(&job->guardian, job->token, -1, error);
     if (!result)
         result = run_watch_renew(job, error);
     if (!result && job->options->metrics)

@@ -2,7 +2,8 @@
  * The program zero-run: starts the ranks of a job on this host, watches them, and ends them all
  * when one fails.
  *
- *   run_main.c         what to do with the options; the order of things.
+ *   run_main.c         what to do with the options.
+ *   run_job.c          a job: what it needs, and the order of things.
  *   run_options.c      the command line.
  *   run_help.c         --help.
  *   run_environment.c  what the ranks are told.
@@ -36,6 +37,16 @@
  *   remote_shell*.c    agents of other hosts, by ssh or --rsh (remote_shell.h).
  *   agent_link*.c      how a coordinator and its agents talk (agent_link.h).
  *
+ * A job of several hosts (span.h) has a zero-run on each, the agents, and one that coordinates
+ * them:
+ *
+ *   coordinator.c         the job as the coordinator sees it: hosts, and the order of things.
+ *   coordinator_hosts.c   agents: from a list of hosts to links, and which ranks each host has.
+ *   coordinator_frames.c  what agents report, and what they are told.
+ *   agent.c               the agent of a host.
+ *   agent_reports.c       what it reports.
+ *   span.c                what agents tell of their ranks' areas of the control segment.
+ *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
  * All but run_main.c is a library that tests link too.
  */
@@ -47,6 +58,7 @@
 #include "base/text.h"
 #include "tools/zero-run/run_options.h"
 #include "tools/zero-run/segment_view.h"
+#include "tools/zero-run/span.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -73,33 +85,6 @@ enum run_status {
     RUN_ENVIRONMENT = 78,   /**< launchers' variables are malformed or disagree; or hwloc's describe
                                  another machine, and nothing can be bound */
 };
-
-/* ------------------------------------------------------------------ run_metrics.c */
-
-/** From rank 0's pipe to the file of --metrics, in whole lines. */
-struct run_metrics {
-    int file;   /**< -1: none, or it has failed */
-    int input;  /**< the pipe; -1: none, or closed */
-    int output; /**< rank 0's end, until that has been started */
-    char *line; /**< what does not end with a newline yet */
-    size_t used;
-    int failed; /**< errno of the write that failed: everything since is dropped */
-    bool told;
-};
-
-/** Creates or empties the file and makes the pipe. ZERO_E_IO, ZERO_E_NOMEM. */
-zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
-                             struct base_error *error);
-/** Makes another pipe, for a rank 0 that is started again. ZERO_E_IO. */
-zero_result run_metrics_connect(struct run_metrics *metrics, struct base_error *error);
-/** Reads what is there and writes all whole lines. */
-void run_metrics_read(struct run_metrics *metrics);
-/** Writes an unfinished line, and closes the pipe. */
-void run_metrics_disconnect(struct run_metrics *metrics);
-/** Adds a line of zero-run's own, with its newline, unless there is no file. */
-void run_metrics_add(struct run_metrics *metrics, const char *line);
-/** Disconnects, and closes the file. */
-void run_metrics_close(struct run_metrics *metrics);
 
 /* ------------------------------------------------------------------ oom.c */
 
@@ -131,8 +116,9 @@ struct run_guardian {
     int socket; /**< -1: none */
 };
 
-/** Starts it; to be called before there is anything to inherit. `token` is the job's. ZERO_E_IO. */
-zero_result run_guardian_start(struct run_guardian *guardian, const char *token,
+/** Starts it; to be called before there is anything to inherit. `token` is the job's, and `host`
+ * the number of this host if there are several, else -1. ZERO_E_IO. */
+zero_result run_guardian_start(struct run_guardian *guardian, const char *token, int host,
                                struct base_error *error);
 /** Tells it of a process group by its leader's pidfd, which no other process can come to mean.
  * False: it is gone. */
@@ -144,9 +130,10 @@ void run_guardian_end(struct run_guardian *guardian);
  * `ticks` (clock ticks since boot): then the number has been the group's all the time. For kernels
  * that cannot kill a group by a pidfd, and tests. */
 void run_guardian_kill_group(pid_t group, uint64_t ticks);
-/** Kills every process whose environment says that it is of the job, until none is found, and
- * returns how many; takes a second if the host has processes without any environment. */
-int run_guardian_kill_job(const char *token);
+/** Kills every process whose environment says that it is of the job, and of the host with that
+ * number unless it is -1, until none is found, and returns how many; takes a second if the host has
+ * processes without any environment. */
+int run_guardian_kill_job(const char *token, int host);
 
 /* ------------------------------------------------------------------ status_line.c */
 
@@ -190,8 +177,10 @@ struct run_restarts {
 struct run_binding;
 
 struct run_rank {
-    int number;
-    pid_t pid; /**< also of its process group; 0: not started */
+    int number;               /**< in the job */
+    const char *host;         /**< where it is; NULL: here */
+    enum run_oom_verdict oom; /**< when its end was noticed, on a host that is not this one */
+    pid_t pid;                /**< also of its process group; 0: not started */
     int pidfd;
     pid_t heir; /**< the program, whose shell `pid` was: see run_orphans_succeed(); 0: none */
     bool ended;
@@ -245,15 +234,26 @@ struct run_stop {
     bool timed_out;
 };
 
+/** Which of a job's ranks are here. */
+struct run_place {
+    int world;       /**< ranks of this start on all hosts, */
+    int first;       /**< and the number of the first one here */
+    int first_world; /**< ranks of the first start */
+    int room;        /**< ranks that the hosts which are left have room for */
+    int host, hosts; /**< of several hosts which this is; an agent's */
+};
+
 struct run_job {
     const struct run_options *options;
     int slots; /**< of `ranks` */
     int count; /**< processes of this start: the first ones */
+    struct run_place at;
+    struct run_span *span; /**< NULL: this is the only host */
     struct run_rank *ranks;
     int running;
     char token[33]; /**< ZERO_JOB */
     int master_port;
-    const char *master_address; /**< a literal */
+    const char *master_address; /**< stays where it is */
     struct run_metrics metrics;
     int plan_fd; /**< -1: none */
     struct run_output output;
@@ -291,11 +291,14 @@ bool run_signals_ask(const struct run_job *job, int number);
  * sent to the ranks. */
 bool run_signals_asked(const struct run_job *job, int number);
 
+/** The rank of this host with a number; NULL: it is on another one. */
+struct run_rank *run_job_rank(const struct run_job *job, int number);
+
 /* ---- run_environment.c */
 
-/** The environment of one rank: zero-run's own with the job's variables. Freed by
- * run_environment_free(); NULL: no memory. */
-char **run_environment_make(const struct run_job *job, int rank);
+/** The environment of the rank at `place` in job->ranks: zero-run's own with the job's variables.
+ * Freed by run_environment_free(); NULL: no memory. */
+char **run_environment_make(const struct run_job *job, int place);
 void run_environment_free(char **environment);
 
 /* ---- rank_threads.c */
@@ -356,12 +359,28 @@ bool run_orphans_succeed(struct run_job *job, struct run_rank *rank);
 /** Kills those that are there, and what they leave behind, until none is. The ranks have ended. */
 void run_orphans_end(const struct run_job *job);
 
+/* ---- run_job.c */
+
+/** Fills in what a job is before anything of it is there, and makes its list of `count` ranks.
+ * run_job_free() in either case. ZERO_E_NOMEM, ZERO_E_IO. */
+zero_result run_job_init(struct run_job *job, const struct run_options *options, int count,
+                         struct base_error *error);
+/** Lets this process have as many descriptors as it may; ranks get the limit it had. */
+void run_job_raise_limit(struct run_job *job);
+/** Closes the logs. */
+void run_job_close_logs(struct run_job *job);
+void run_job_free(struct run_job *job);
+/** Runs a job of this host alone; returns the exit status, and if it says why in *error. */
+int run_job(const struct run_options *options, struct base_error *error);
+
 /* ---- run_signals.c */
 
 /** Blocks the signals zero-run passes on or is told by, and makes job->signals. ZERO_E_IO. */
 zero_result run_signals_begin(struct run_job *job, struct base_error *error);
 /** Does what the signals that have come ask for. */
 void run_signals_take(struct run_job *job);
+/** Does what a signal to stop asks for that an agent has got. */
+void run_signals_take_far(struct run_job *job, int number);
 /** Sends a signal to a rank and what it has started. */
 void run_signals_send_one(const struct run_rank *rank, int number);
 /** To all ranks that have not ended. */
@@ -374,11 +393,24 @@ zero_result run_choose_token(struct run_job *job, struct base_error *error);
 /** Starts all ranks; they end when zero-run does. After an error those that were started are still
  * running. Returns RUN_OK, RUN_NO_PROGRAM or RUN_SYSTEM, and *error has the reason. */
 enum run_status run_spawn(struct run_job *job, struct base_error *error);
+/** Makes the streams of a rank, as far as they need no descriptor. False: no memory. */
+bool run_spawn_streams(struct run_job *job, struct run_rank *rank);
+/** Whether a port of all of this host's addresses is free at the moment. */
+bool run_port_is_free(int port);
 
 /* ---- supervise.c */
 
 /** Makes what the loop waits on. ZERO_E_IO, ZERO_E_NOMEM. */
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error);
+/** Waits for whatever comes next, at most `timeout_ms`, and moves output. */
+void run_turn(struct run_job *job, int timeout_ms);
+/** Of run_turn(): the time until something is to be done; -1: nothing is. */
+int run_turn_timeout(const struct run_job *job);
+/** A rank has ended, and rank->end says how: takes its last output, and decides whether it has
+ * ended well. */
+void run_rank_gone(struct run_job *job, struct run_rank *rank);
+/** It is the first that has failed: says so, and stops the others. */
+void run_rank_failed(struct run_job *job, const struct run_rank *rank);
 /** Runs until every rank has ended and its process group is gone, and all output is written. */
 void run_supervise(struct run_job *job);
 /** Passes the time until `until` without any rank. False: a signal or --timeout ends the job. */
@@ -453,6 +485,8 @@ bool run_restart_due(struct run_job *job);
 int run_restart_wait_s(int backoff_s, int idle);
 /** Makes what a start needs and the one before has used up. ZERO_E_IO, ZERO_E_NOMEM. */
 zero_result run_restart_prepare(struct run_job *job, struct base_error *error);
+/** Of run_restart_prepare(): makes a job as it was before its first start, with `count` ranks. */
+void run_restart_clear(struct run_job *job, int count);
 /** Says how often, why, and what time was lost. */
 void run_restart_report(struct run_job *job);
 void run_restart_end(struct run_job *job);

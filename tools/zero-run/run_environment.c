@@ -90,18 +90,23 @@ static int restarts_before(void)
     return boot_restarts(&restarts, environ, NULL) ? 0 : restarts;
 }
 
-static void add_place(struct variables *to, const struct run_job *job, int rank)
+static void add_place(struct variables *to, const struct run_job *job, int place)
 {
     static const char *const prefixes[] = {"", "LOCAL_", "ZERO_", "ZERO_LOCAL_"};
     for (size_t i = 0; i < 4; i++) {
-        add(to, "%sRANK=%d", prefixes[i], rank);
-        add(to, "%sWORLD_SIZE=%d", prefixes[i], job->count);
+        const bool local = i % 2 == 1;
+        add(to, "%sRANK=%d", prefixes[i], local ? place : job->at.first + place);
+        add(to, "%sWORLD_SIZE=%d", prefixes[i], local ? job->count : job->at.world);
+    }
+    if (job->span) {
+        add(to, "ZERO_HOST=%d", job->at.host);
+        add(to, "ZERO_HOSTS=%d", job->at.hosts);
     }
     add(to, "MASTER_ADDR=%s", job->master_address);
     add(to, "MASTER_PORT=%d", job->master_port);
     add(to, "ZERO_JOB=%s", job->token);
-    add(to, "ZERO_RESTARTS=%d", restarts_before() + job->restarts.count);
-    add(to, "ZERO_FIRST_WORLD=%d", job->slots);
+    add(to, "ZERO_RESTARTS=%d", (job->span ? 0 : restarts_before()) + job->restarts.count);
+    add(to, "ZERO_FIRST_WORLD=%d", job->at.first_world);
 }
 
 // ZERO_OPTIONS: what was inherited, then the -o's.
@@ -114,13 +119,13 @@ static void add_options(struct variables *to, const struct run_job *job)
         add(to, "ZERO_OPTIONS=%s", own ? own : outer);
 }
 
-static void add_special(struct variables *to, const struct run_job *job, int rank)
+static void add_special(struct variables *to, const struct run_job *job, int place)
 {
     char signals[CONTROL_LIST_BYTES];
     control_show_signals(&job->options->stop_signals, signals);
     if (*signals)
         add(to, CONTROL_STOP_VARIABLE "=%s", signals);
-    if (job->metrics.output >= 0 && rank == 0)
+    if (job->metrics.output >= 0 && job->at.first + place == 0)
         add(to, "ZERO_METRICS_FD=%d", job->metrics.output);
     if (job->watch.fd >= 0)
         add(to, "ZERO_CONTROL_FD=%d", job->watch.fd);
@@ -134,9 +139,9 @@ static void add_special(struct variables *to, const struct run_job *job, int ran
 }
 
 // What a rank is to compute with, and how its terminal shows.
-static void add_habits(struct variables *to, const struct run_job *job, int rank)
+static void add_habits(struct variables *to, const struct run_job *job, int place)
 {
-    const int threads = run_threads_of(&job->cores, job->binding, job->count, rank);
+    const int threads = run_threads_of(&job->cores, job->binding, job->count, place);
     const bool dumb = is_dumb(job);
     if (threads)
         add(to, "OMP_NUM_THREADS=%d", threads);
@@ -146,7 +151,7 @@ static void add_habits(struct variables *to, const struct run_job *job, int rank
         add(to, "NO_COLOR=1");
 }
 
-char **run_environment_make(const struct run_job *job, int rank)
+char **run_environment_make(const struct run_job *job, int place)
 {
     size_t outer = 0;
     while (environ && environ[outer])
@@ -155,10 +160,10 @@ char **run_environment_make(const struct run_job *job, int rank)
         .list = base_calloc(outer + OWN_VARIABLES + HABITS + 1, sizeof *made.list)};
     if (!made.list)
         return NULL;
-    add_place(&made, job, rank);
+    add_place(&made, job, place);
     add_options(&made, job);
-    add_special(&made, job, rank);
-    add_habits(&made, job, rank);
+    add_special(&made, job, place);
+    add_habits(&made, job, place);
     for (size_t i = 0; i < outer; i++)
         if (inherited(job, environ[i]))
             add(&made, "%s", environ[i]);

@@ -181,14 +181,15 @@ zero_result run_files_open_logs(struct run_job *job, struct base_error *error)
         return ZERO_OK;
     for (int i = 0; i < job->slots; i++) {
         char path[PATH_MAX];
-        zero_result result = log_path(path, dir, i, error);
+        zero_result result = log_path(path, dir, job->at.first + i, error);
         if (!result)
-            result = base_open(&job->ranks[i].log_fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND,
+            result = base_open(&job->ranks[i].log_fd, path,
+                               O_WRONLY | O_CREAT | O_APPEND | (job->restarts.count ? 0 : O_TRUNC),
                                0666, error);
         if (result)
             return result;
     }
-    struct stale stale = {.dir = dir, .ranks = job->slots};
+    struct stale stale = {.dir = dir, .ranks = job->at.first_world};
     struct base_error left = {.result = ZERO_OK};
     if (base_list(dir, remove_stale, &stale, &left))
         run_say(job, "logs of an earlier job may be left: %s", left.message);

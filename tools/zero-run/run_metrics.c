@@ -1,5 +1,7 @@
 #include "tools/zero-run/run.h"
 
+#include "tools/zero-run/agent_link.h"
+
 #include "base/arena.h"
 #include "base/file.h"
 
@@ -12,8 +14,10 @@
 zero_result run_metrics_open(struct run_metrics *metrics, const char *path,
                              struct base_error *error)
 {
-    const zero_result result =
-        base_open(&metrics->file, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666, error);
+    zero_result result = ZERO_OK;
+    if (!metrics->link)
+        result =
+            base_open(&metrics->file, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666, error);
     if (result)
         return result;
     metrics->line = base_calloc(RUN_LINE_BYTES, 1);
@@ -45,6 +49,10 @@ static void take_back(int file, size_t written)
 
 static void write_lines(struct run_metrics *metrics, const char *bytes, size_t count)
 {
+    if (metrics->link) {
+        run_link_send_bytes(metrics->link, RUN_FRAME_METRICS, 0, bytes, count);
+        return;
+    }
     size_t line = 0; // where the line that is being written begins
     for (size_t done = 0; done < count && !metrics->failed;) {
         const ssize_t written = write(metrics->file, bytes + done, count - done);
@@ -62,6 +70,19 @@ static void write_lines(struct run_metrics *metrics, const char *bytes, size_t c
     }
 }
 
+// `count` more bytes are in the line: writes what is whole.
+static void write_whole(struct run_metrics *metrics, size_t count)
+{
+    const char *newline = memrchr(metrics->line + metrics->used, '\n', count);
+    metrics->used += count;
+    size_t whole = newline ? (size_t)(newline - metrics->line) + 1 : 0;
+    if (!newline && metrics->used == RUN_LINE_BYTES)
+        whole = metrics->used; // a line that is too long for being kept together
+    write_lines(metrics, metrics->line, whole);
+    metrics->used -= whole;
+    memmove(metrics->line, metrics->line + whole, metrics->used);
+}
+
 void run_metrics_read(struct run_metrics *metrics)
 {
     char *room = metrics->line + metrics->used;
@@ -72,14 +93,18 @@ void run_metrics_read(struct run_metrics *metrics)
         base_close(&metrics->input, "a pipe", NULL);
         return;
     }
-    metrics->used += (size_t)count;
-    const char *newline = memrchr(room, '\n', (size_t)count);
-    size_t whole = newline ? (size_t)(newline - metrics->line) + 1 : 0;
-    if (!newline && metrics->used == RUN_LINE_BYTES)
-        whole = metrics->used; // a line that is too long for being kept together
-    write_lines(metrics, metrics->line, whole);
-    metrics->used -= whole;
-    memmove(metrics->line, metrics->line + whole, metrics->used);
+    write_whole(metrics, (size_t)count);
+}
+
+void run_metrics_feed(struct run_metrics *metrics, const char *bytes, size_t count)
+{
+    while (metrics->line && count > 0) {
+        const size_t room = RUN_LINE_BYTES - metrics->used, fits = count < room ? count : room;
+        memcpy(metrics->line + metrics->used, bytes, fits);
+        write_whole(metrics, fits);
+        bytes += fits;
+        count -= fits;
+    }
 }
 
 void run_metrics_disconnect(struct run_metrics *metrics)

@@ -4,6 +4,7 @@
 #include "collectives/control/control.h"
 #include "collectives/rendezvous/rendezvous.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@ static zero_result read_ranks(void *into, const char *text, struct base_error *e
     char least[8] = "";
     const char *colon = strchr(text, ':');
     zero_result result = ZERO_OK;
+    options->far.ranks_given = true;
     if (!colon) {
         result = option_number("-n", text, 1, BOOT_HOST_RANKS_MAX, &options->ranks, error);
         options->least = options->ranks;
@@ -56,6 +58,32 @@ static zero_result add_setting(void *into, const char *setting, struct base_erro
     return ZERO_OK;
 }
 
+// NAME=VALUE, or NAME: as it is here.
+static zero_result add_export(void *into, const char *text, struct base_error *error)
+{
+    struct run_options *options = into;
+    const bool has_value = strchr(text, '=') != NULL;
+    const char *value = has_value ? "" : getenv(text);
+    if (*text == '=' || !*text)
+        return zero_fail(error, ZERO_E_INVALID, "-x takes NAME or NAME=VALUE, not '%.60s'", text);
+    if (!value)
+        return zero_fail(error, ZERO_E_INVALID, "-x %.60s: there is no such variable", text);
+    char **grown = base_calloc((size_t)options->far.exported + 1, sizeof *grown);
+    char *entry = base_calloc(strlen(text) + strlen(value) + 2, 1);
+    if (!grown || !entry) {
+        base_free(grown);
+        base_free(entry);
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for the options");
+    }
+    sprintf(entry, "%s%s%s", text, has_value ? "" : "=", value);
+    if (options->far.exported)
+        memcpy(grown, options->far.exports, (size_t)options->far.exported * sizeof *grown);
+    grown[options->far.exported++] = entry;
+    base_free(options->far.exports);
+    options->far.exports = grown;
+    return ZERO_OK;
+}
+
 static zero_result add_stop_signals(void *into, const char *list, struct base_error *error)
 {
     struct run_options *options = into;
@@ -76,6 +104,11 @@ static zero_result read_status(void *into, const char *text, struct base_error *
 
 static const struct option_row rows[] = {
     {"-o", 'o', .kind = OPTION_CALL, .read = add_setting},
+    {"--hosts", .kind = OPTION_TEXT, .field = AT(far.host_list)},
+    {"--hostfile", .kind = OPTION_TEXT, .field = AT(far.host_file)},
+    {"--rsh", .kind = OPTION_TEXT, .field = AT(far.rsh)},
+    {"-x", 'x', .kind = OPTION_CALL, .read = add_export},
+    {"--agent-timeout", .kind = OPTION_TIME, .field = AT(far.agent_timeout_s), .least = 1},
     {"--ranks", 'n', .kind = OPTION_CALL, .read = read_ranks},
     {"--bind", .kind = OPTION_CHOICE, .field = AT(bind), .choices = "none, core, numa or auto"},
     {"--log-dir", .kind = OPTION_TEXT, .field = AT(log_dir)},
@@ -100,6 +133,58 @@ static const struct option_row rows[] = {
     {"--help", 'h', .flag = AT(help)},
     {.name = NULL},
 };
+
+// Ranks of hosts that say none: their share of -n, or one.
+static void fill_slots(struct run_options *options)
+{
+    struct run_hosts *hosts = &options->far.hosts;
+    int said = 0, open = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        said += hosts->list[i].slots;
+        open += hosts->list[i].slots == 0;
+    }
+    const int left = options->far.ranks_given && options->ranks > said ? options->ranks - said : 0;
+    for (int i = 0, number = 0; i < hosts->count; i++)
+        if (hosts->list[i].slots == 0) {
+            const int share = open ? left / open + (number++ < left % open) : 0;
+            hosts->list[i].slots = share > 0 ? share : 1;
+        }
+}
+
+// The hosts, and how many ranks they have room for.
+static zero_result check_hosts(struct run_options *options, struct base_error *error)
+{
+    struct run_hosts *hosts = &options->far.hosts;
+    zero_result result = ZERO_OK;
+    int room = 0, largest = 0;
+    if (options->far.host_list && options->far.host_file)
+        return zero_fail(error, ZERO_E_INVALID, "--hosts and --hostfile both say the hosts");
+    if (!options->far.host_list && !options->far.host_file)
+        return options->far.rsh ? zero_fail(error, ZERO_E_INVALID, "--rsh is for --hosts only")
+                                : ZERO_OK;
+    result = options->far.host_list ? run_hosts_parse(hosts, options->far.host_list, error)
+                                    : run_hosts_read(hosts, options->far.host_file, error);
+    if (result)
+        return result == ZERO_E_NOMEM ? result : ZERO_E_INVALID;
+    fill_slots(options);
+    for (int i = 0; i < hosts->count; i++) {
+        room += hosts->list[i].slots;
+        largest = hosts->list[i].slots > largest ? hosts->list[i].slots : largest;
+    }
+    if (room > BOOT_WORLD_MAX || (options->far.ranks_given && options->ranks > room))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "the hosts have room for %d ranks, not for %d: --hosts a:N says how many "
+                         "a host has",
+                         room, room > BOOT_WORLD_MAX ? BOOT_WORLD_MAX : options->ranks);
+    if (options->trace)
+        return zero_fail(error, ZERO_E_INVALID, "--trace is for a job of one host");
+    if (!options->far.ranks_given)
+        options->ranks = options->least = room;
+    if (options->plan && !options->plan_world)
+        options->plan_world = options->ranks;
+    options->plan_here = options->plan ? largest : options->ranks;
+    return ZERO_OK;
+}
 
 // Whatever is about restarts needs some.
 static zero_result check_restarts(struct run_options *options, struct base_error *error)
@@ -164,7 +249,9 @@ static zero_result check(struct run_options *options, struct base_error *error)
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
         return zero_fail(error, ZERO_E_INVALID, "no program given");
-    zero_result result = check_world(options, error);
+    zero_result result = check_hosts(options, error);
+    if (!result)
+        result = check_world(options, error);
     if (!result)
         result = check_restarts(options, error);
     return result ? result : check_only(options, error);
@@ -173,8 +260,13 @@ static zero_result check(struct run_options *options, struct base_error *error)
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error)
 {
-    *options = (struct run_options){
-        .ranks = 1, .least = 1, .restarts = -1, .backoff_s = -1, .grace_s = 30, .status_s = 30};
+    *options = (struct run_options){.ranks = 1,
+                                    .least = 1,
+                                    .restarts = -1,
+                                    .backoff_s = -1,
+                                    .grace_s = 30,
+                                    .status_s = 30,
+                                    .far.agent_timeout_s = 30};
     const char *signals = getenv(CONTROL_STOP_VARIABLE);
     zero_result result = ZERO_OK;
     sigemptyset(&options->stop_signals);
@@ -191,6 +283,10 @@ void run_options_free(struct run_options *options)
 {
     base_free(options->settings);
     base_free(options->shown);
+    run_hosts_free(&options->far.hosts);
+    for (int i = 0; i < options->far.exported; i++)
+        base_free(options->far.exports[i]);
+    base_free(options->far.exports);
     options->settings = NULL;
     options->shown = NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tools/zero-run/host_list.h"
 #include "tools/zero-run/rank_output.h"
 
 #include <signal.h>
@@ -14,8 +15,20 @@
 
 enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 
+/** What is about a job of several hosts. */
+struct run_far {
+    bool ranks_given;                  /**< -n is there */
+    struct run_hosts hosts;            /**< none: this one */
+    const char *host_list, *host_file; /**< as given; NULL: not */
+    const char *rsh;                   /**< NULL: ssh */
+    char **exports; /**< of `exported`: "NAME=VALUE" for the ranks of all hosts */
+    int exported;
+    int agent_timeout_s; /**< without a word from a host it is lost */
+};
+
 struct run_options {
     int ranks;
+    struct run_far far;
     int least;             /**< ranks to go on with: fewer than `ranks` with -n MIN:MAX */
     int restarts;          /**< at most; -1: not given */
     int backoff_s;         /**< before a second restart without progress; -1: not given */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 // Who may have sent a SIGKILL that zero-run has not sent.
-static const char *describe_kill(struct run_job *job)
+static const char *describe_kill(enum run_oom_verdict verdict)
 {
-    switch (run_oom_check(&job->oom)) {
+    switch (verdict) {
     case RUN_OOM_GROUP:
         return " (out of memory, probably: the kernel has killed a process of this control group "
                "for it)";
@@ -50,8 +50,8 @@ static void say_last_lines(struct run_job *job, const struct run_rank *rank)
 static void say_who_left(struct run_job *job)
 {
     const int lost = job->watch.segment ? control_first_lost(job->watch.segment) : -1;
-    if (lost >= 0 && lost < job->count && job->ranks[lost].ended &&
-        run_end_status(&job->ranks[lost].end) == 0)
+    const struct run_rank *rank = run_job_rank(job, lost);
+    if (rank && rank->ended && run_end_status(&rank->end) == 0)
         run_say(job, "rank %d had ended before with exit code 0, in the middle of the job", lost);
 }
 
@@ -72,23 +72,33 @@ static int own_signal(const struct run_job *job, const siginfo_t *end)
     return job->stop.ended_by;
 }
 
+static void describe_rank(const struct run_rank *rank, char *text, size_t size)
+{
+    if (rank->host)
+        snprintf(text, size, "rank %d on host %s (process %d)", rank->number, rank->host,
+                 (int)rank->pid);
+    else
+        snprintf(text, size, "rank %d (process %d)", rank->number, (int)rank->pid);
+}
+
 void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
-    char how[128], others[64] = "";
+    char how[128], others[64] = "", who[320];
+    describe_rank(rank, who, sizeof who);
     run_join_show(&job->output.join, UINT64_MAX);
     run_describe_end(&rank->end, how, sizeof how);
     if (job->running > 0)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");
     const int own = own_signal(job, &rank->end);
     if (own) {
-        run_say(job, "rank %d (process %d) ended: %s, after zero-run had sent SIG%s%s",
-                rank->number, (int)rank->pid, how, sigabbrev_np(own), others);
+        run_say(job, "%s ended: %s, after zero-run had sent SIG%s%s", who, how, sigabbrev_np(own),
+                others);
         return;
     }
     const bool killed = rank->end.si_code != CLD_EXITED && rank->end.si_status == SIGKILL;
-    const char *hint = killed ? describe_kill(job) : "";
-    run_say(job, "rank %d (process %d) failed%s: %s%s%s", rank->number, (int)rank->pid,
-            job->count > 1 ? " first" : "", how, hint, others);
+    const char *hint =
+        killed ? describe_kill(rank->host ? rank->oom : run_oom_check(&job->oom)) : "";
+    run_say(job, "%s failed%s: %s%s%s", who, job->at.world > 1 ? " first" : "", how, hint, others);
     say_who_left(job);
     say_reason(job);
     run_watch_blame(job, rank->number);
@@ -114,6 +124,8 @@ bool run_ended_well(const struct run_job *job, const struct run_rank *rank)
     const struct control_segment *segment = job->watch.segment;
     if (status == 0)
         return true;
+    if (rank->host)
+        return rank->well; // its agent has decided
     return segment && control_rank_heard(&segment->ranks[rank->number]) &&
            ((rank->end.si_code == CLD_EXITED && status == RUN_STOPPED) || was_shell(job, rank));
 }

@@ -66,6 +66,10 @@ void run_signals_send_one(const struct run_rank *rank, int number)
 void run_signals_send(struct run_job *job, int number)
 {
     sigaddset(&job->stop.sent, number);
+    if (job->span && job->span->coordinates) {
+        job->span->ops->order(job, RUN_ORDER_SIGNAL, number);
+        return;
+    }
     for (int i = 0; i < job->count; i++)
         if (!job->ranks[i].ended)
             run_signals_send_one(&job->ranks[i], number);
@@ -103,6 +107,8 @@ static void suspend(struct run_job *job)
 
 static void look_at_children(struct run_job *job)
 {
+    if (job->span && job->span->coordinates)
+        return;
     run_orphans_reap(job);
     run_stopped_look(job);
     if (job->guardian.pid > 0 && waitpid(job->guardian.pid, NULL, WNOHANG) > 0) {
@@ -114,6 +120,10 @@ static void look_at_children(struct run_job *job)
 
 static void pass_stop(struct run_job *job, int number)
 {
+    if (job->span && !job->span->coordinates) {
+        job->span->ops->came(job, number);
+        return;
+    }
     if (job->stop.signals++ > 0) {
         run_kill(job);
         return;
@@ -172,6 +182,13 @@ static void take(struct run_job *job, const struct signalfd_siginfo *got)
         else if (!is_echo(job, got))
             pass_stop(job, number);
     }
+}
+
+// A platform sends it to every host, so one is all of them.
+void run_signals_take_far(struct run_job *job, int number)
+{
+    if (job->stop.signals == 0)
+        pass_stop(job, number);
 }
 
 void run_signals_take(struct run_job *job)

@@ -14,6 +14,10 @@ void run_say(struct run_job *job, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line + start, sizeof line - start - 1, format, arguments);
     va_end(arguments);
+    if (job->span && !job->span->coordinates) {
+        job->span->ops->say(job, line + start);
+        return;
+    }
     strcat(line, "\n");
     run_sink_add(&job->output.err, line, strlen(line));
 }
@@ -50,4 +54,10 @@ bool run_signals_ask(const struct run_job *job, int number)
 bool run_signals_asked(const struct run_job *job, int number)
 {
     return run_signals_ask(job, number) && sigismember(&job->stop.sent, number) != 1;
+}
+
+struct run_rank *run_job_rank(const struct run_job *job, int number)
+{
+    const bool here = number >= job->at.first && number < job->at.first + job->count;
+    return here ? &job->ranks[number - job->at.first] : NULL;
 }

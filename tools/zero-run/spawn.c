@@ -48,7 +48,7 @@ static bool open_pipe(int ends[2])
 static bool has_prefix(const struct run_job *job)
 {
     const enum option_when prefix = job->options->prefix;
-    return prefix == OPTION_ALWAYS || (prefix == OPTION_AUTO && job->slots > 1);
+    return prefix == OPTION_ALWAYS || (prefix == OPTION_AUTO && job->at.first_world > 1);
 }
 
 // Standard output: a pseudo-terminal, or without one a pipe, which is said once. What a program
@@ -151,7 +151,7 @@ static _Noreturn void child_main(const struct run_job *job, int rank, pid_t pare
         _exit(RUN_SYSTEM);
     if (tied && child_setup(job, rank, pipes)) {
         failure.stage = STAGE_BIND;
-        if (run_bind_apply(job->binding, rank)) {
+        if (run_bind_apply(job->binding, rank - job->at.first)) {
             failure.stage = STAGE_EXEC;
             if (child_limits(job))
                 execvpe(job->options->program[0], job->options->program, environment);
@@ -204,7 +204,7 @@ static bool guard(struct run_job *job, struct run_rank *rank)
 
 static bool watch(struct run_job *job, struct run_rank *rank)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)rank->number};
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)(rank - job->ranks)};
     return epoll_ctl(job->exits, EPOLL_CTL_ADD, rank->pidfd, &event) == 0;
 }
 
@@ -219,10 +219,9 @@ static void make_prefix(const struct run_sink *sink, int rank, char *prefix, siz
         snprintf(prefix, size, "[%d] ", rank);
 }
 
-static bool open_streams(struct run_job *job, struct run_rank *rank, struct plumbing *pipes)
+bool run_spawn_streams(struct run_job *job, struct run_rank *rank)
 {
-    int *ends[2] = {&pipes->out[0], &pipes->err[0]};
-    const bool prefixed = has_prefix(job);
+    const bool prefixed = has_prefix(job), several = job->at.first_world > 1;
     for (int i = 0; i < 2 && job->output.piped; i++) {
         struct run_stream *stream = &rank->streams[i];
         stream->line = base_calloc(RUN_LINE_BYTES, 1);
@@ -233,14 +232,25 @@ static bool open_streams(struct run_job *job, struct run_rank *rank, struct plum
         stream->number = i;
         stream->rank = rank->number;
         stream->hidden = rank->hidden;
-        stream->join = i == 1 && job->slots > 1 ? &job->output.join : NULL;
-        stream->lines = prefixed || job->slots > 1;
+        stream->join = i == 1 && several ? &job->output.join : NULL;
+        stream->lines = prefixed || several;
+        stream->link = job->metrics.link;
         stream->tail = &rank->tail;
         stream->log_fd = &rank->log_fd;
         stream->log_errno = &rank->log_errno;
         if (prefixed)
             make_prefix(stream->sink, rank->number, stream->prefix, sizeof stream->prefix);
-        stream->fd = *ends[i];
+    }
+    return true;
+}
+
+static bool open_streams(struct run_job *job, struct run_rank *rank, struct plumbing *pipes)
+{
+    int *ends[2] = {&pipes->out[0], &pipes->err[0]};
+    if (!run_spawn_streams(job, rank))
+        return false;
+    for (int i = 0; i < 2 && job->output.piped; i++) {
+        rank->streams[i].fd = *ends[i];
         *ends[i] = -1;
     }
     return true;
@@ -251,7 +261,7 @@ static enum run_status spawn_rank(struct run_job *job, struct run_rank *rank,
 {
     enum run_status status = RUN_SYSTEM;
     struct plumbing pipes;
-    char **environment = run_environment_make(job, rank->number);
+    char **environment = run_environment_make(job, (int)(rank - job->ranks));
     const pid_t parent = getpid();
     if (!plumbing_open(job, rank->number, &pipes, error) || !environment) {
         zero_fail_errno(error, ZERO_E_IO, errno, "cannot start rank %d", rank->number);
@@ -309,6 +319,15 @@ static void choose_port(struct run_job *job)
         job->master_port = SOME_PORT;
 }
 
+bool run_port_is_free(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_free = fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    base_close(&fd, "a socket", NULL);
+    return is_free;
+}
+
 zero_result run_choose_token(struct run_job *job, struct base_error *error)
 {
     uint64_t random[2];
@@ -320,8 +339,9 @@ zero_result run_choose_token(struct run_job *job, struct base_error *error)
 
 enum run_status run_spawn(struct run_job *job, struct base_error *error)
 {
-    choose_port(job);
-    job->output.join.ranks = job->count;
+    if (!job->span)
+        choose_port(job);
+    job->output.join.ranks = job->at.world;
     for (int i = 0; i < job->count; i++) {
         const enum run_status status = spawn_rank(job, &job->ranks[i], error);
         if (status)

@@ -29,8 +29,8 @@ static bool redraws(const struct run_job *job)
 static zero_result make_segment(struct run_job *job, struct base_error *error)
 {
     struct run_watch *watch = &job->watch;
-    const zero_result result =
-        control_create(&watch->segment, &watch->fd, job->count, job->options->trace != NULL, error);
+    const zero_result result = control_create(&watch->segment, &watch->fd, job->at.world,
+                                              job->options->trace != NULL, error);
     if (!result && watch->period_ns)
         watch->status_ns = base_clock_ns() + watch->period_ns;
     return result;
@@ -147,7 +147,7 @@ static void show_status(struct run_job *job, uint64_t now)
         return;
     if (!watch->redraws && watch->progress.step == before.step)
         return;
-    if (now >= watch->memory_ns) {
+    if (now >= watch->memory_ns && !job->span) {
         run_progress_memory(watch->segment, "/proc", &watch->progress);
         watch->memory_ns = now + memory_ns;
     }
@@ -209,6 +209,8 @@ static void say_line(void *user, const char *line)
 
 void run_watch_blame(struct run_job *job, int failed)
 {
-    if (job->watch.segment)
+    if (job->span && job->span->coordinates)
+        job->span->ops->order(job, RUN_ORDER_BLAME, failed);
+    else if (job->watch.segment)
         run_blame(job->watch.segment, failed, base_clock_ns(), say_line, job);
 }

@@ -19,7 +19,9 @@ enum { FIXED_POLLS = 5, STREAMS = 2 };
 
 zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
 {
-    job->polls = base_calloc((size_t)(FIXED_POLLS + STREAMS * job->count), sizeof *job->polls);
+    job->polls = base_calloc(
+        (size_t)(FIXED_POLLS + STREAMS * job->count + (job->span ? job->span->polls : 0)),
+        sizeof *job->polls);
     if (!job->polls)
         return zero_fail(error, ZERO_E_NOMEM, "no memory to watch %d ranks", job->count);
     job->exits = epoll_create1(EPOLL_CLOEXEC);
@@ -28,10 +30,24 @@ zero_result run_supervise_begin(struct run_job *job, struct base_error *error)
     return ZERO_OK;
 }
 
+static bool coordinates(const struct run_job *job)
+{
+    return job->span && job->span->coordinates;
+}
+
+static void order(struct run_job *job, enum run_order what)
+{
+    if (coordinates(job))
+        job->span->ops->order(job, what, 0);
+}
+
 // The ranks are not reaped before the job's end, so no other process has their numbers.
 void run_kill(struct run_job *job)
 {
     job->stop.ended_by = SIGKILL;
+    order(job, RUN_ORDER_KILL);
+    if (coordinates(job))
+        return;
     for (int i = 0; i < job->count; i++)
         run_signals_send_one(&job->ranks[i], SIGKILL);
 }
@@ -47,10 +63,12 @@ bool run_ask(struct run_job *job)
     if (!segment || job->stop.stopping)
         return false;
     control_stop(segment);
+    order(job, RUN_ORDER_ASK);
     if (!control_listens(segment))
         return false;
     if (job->options->grace_s == 0) {
         control_insist(segment);
+        order(job, RUN_ORDER_INSIST);
         return false;
     }
     if (job->stop.ask_ns == UINT64_MAX)
@@ -64,6 +82,7 @@ static void terminate(struct run_job *job)
     job->stop.kill_ns = run_after_grace(job);
     if (job->watch.segment)
         control_insist(job->watch.segment);
+    order(job, RUN_ORDER_INSIST);
     job->stop.ended_by = SIGTERM;
     run_signals_send(job, SIGTERM);
     run_signals_send(job, SIGCONT); // a suspended process would not see it
@@ -93,6 +112,24 @@ static void drain_streams(struct run_rank *rank)
     }
 }
 
+void run_rank_gone(struct run_job *job, struct run_rank *rank)
+{
+    rank->ended = true;
+    job->running--;
+    drain_streams(rank);
+    rank->well = run_ended_well(job, rank);
+}
+
+void run_rank_failed(struct run_job *job, const struct run_rank *rank)
+{
+    job->failed_rank = rank->number;
+    job->failed_ns = base_clock_ns();
+    // With --plan an exit status counts only if there is no plan.
+    if (!job->options->plan)
+        run_report_first(job, rank);
+    run_stop(job);
+}
+
 static void rank_ended(struct run_job *job, struct run_rank *rank)
 {
     // Not reaped: see run_kill().
@@ -101,23 +138,18 @@ static void rank_ended(struct run_job *job, struct run_rank *rank)
         rank->end.si_pid == 0 || (!job->stop.stopping && run_orphans_succeed(job, rank)))
         return;
     epoll_ctl(job->exits, EPOLL_CTL_DEL, rank->pidfd, NULL);
-    rank->ended = true;
-    job->running--;
-    drain_streams(rank);
-    rank->well = run_ended_well(job, rank);
+    run_rank_gone(job, rank);
+    if (job->span) {
+        job->span->ops->ended(job, rank);
+        return;
+    }
     if (rank->well || job->stop.stopping)
         return;
     struct run_rank *first = run_first_to_end(job);
     if (first)
         rank_ended(job, first);
-    if (job->stop.stopping)
-        return;
-    job->failed_rank = rank->number;
-    job->failed_ns = base_clock_ns();
-    // With --plan an exit status counts only if there is no plan.
-    if (!job->options->plan)
-        run_report_first(job, rank);
-    run_stop(job);
+    if (!job->stop.stopping)
+        run_rank_failed(job, rank);
 }
 
 // In the order in which they ended.
@@ -190,8 +222,8 @@ static void check_logs(struct run_job *job)
         struct run_rank *rank = &job->ranks[i];
         if (!rank->log_errno || rank->log_fd < 0)
             continue;
-        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it", i,
-                run_describe_errno(rank->log_errno, text));
+        run_say(job, "cannot write the log of rank %d: %s; the job goes on without it",
+                job->at.first + i, run_describe_errno(rank->log_errno, text));
         base_close(&rank->log_fd, "a log", NULL);
     }
     if (job->metrics.failed && !job->metrics.told) {
@@ -225,10 +257,14 @@ static void check_sinks(struct run_job *job)
     }
 }
 
-static int poll_timeout(const struct run_job *job)
+int run_turn_timeout(const struct run_job *job)
 {
-    const uint64_t due[] = {job->stop.timeout_ns, job->stop.ask_ns, job->stop.kill_ns,
-                            run_watch_due(job), run_join_due(&job->output.join)};
+    const uint64_t due[] = {job->stop.timeout_ns,
+                            job->stop.ask_ns,
+                            job->stop.kill_ns,
+                            run_watch_due(job),
+                            run_join_due(&job->output.join),
+                            job->span ? job->span->ops->due(job) : UINT64_MAX};
     const uint64_t now = base_clock_ns();
     uint64_t next = UINT64_MAX;
     for (size_t i = 0; i < sizeof due / sizeof *due; i++)
@@ -245,21 +281,21 @@ static struct pollfd poll_sink(const struct run_sink *sink)
 }
 
 // Adds what can be read now. No others: poll() refuses more entries than there may be descriptors.
-static nfds_t poll_streams(struct run_job *job)
+static int poll_streams(struct run_job *job)
 {
+    const bool full = job->span && !job->span->coordinates && job->span->ops->full(job);
     int count = FIXED_POLLS;
     for (int i = 0; i < STREAMS * job->count; i++) {
         struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
-        const bool wait = stream->fd < 0 || run_sink_full(stream->sink);
+        const bool wait = stream->fd < 0 || full || run_sink_full(stream->sink);
         stream->poll = wait ? 0 : count++;
         if (!wait)
             job->polls[stream->poll] = (struct pollfd){.fd = stream->fd, .events = POLLIN};
     }
-    return (nfds_t)count;
+    return count;
 }
 
-// Waits for whatever comes next, at most `timeout` ms, and moves output.
-static void turn(struct run_job *job, int timeout)
+void run_turn(struct run_job *job, int timeout_ms)
 {
     struct pollfd *polls = job->polls;
     polls[0] = (struct pollfd){.fd = job->signals, .events = POLLIN};
@@ -267,8 +303,10 @@ static void turn(struct run_job *job, int timeout)
     polls[2] = poll_sink(&job->output.out);
     polls[3] = poll_sink(&job->output.err);
     polls[4] = (struct pollfd){.fd = job->metrics.input, .events = POLLIN};
-    const nfds_t count = poll_streams(job);
-    if (poll(polls, count, timeout) < 0)
+    int count = poll_streams(job);
+    if (job->span)
+        count += job->span->ops->poll(job, polls + count);
+    if (poll(polls, (nfds_t)count, timeout_ms) < 0)
         return; // interrupted: the caller comes back
 
     if (polls[2].revents)
@@ -282,6 +320,8 @@ static void turn(struct run_job *job, int timeout)
         if (stream->poll && polls[stream->poll].revents)
             run_stream_read(stream);
     }
+    if (job->span)
+        job->span->ops->turn(job);
     check_sinks(job);
     check_logs(job);
 }
@@ -309,7 +349,7 @@ void run_flush(struct run_job *job)
     while (((job->output.out.used && !job->output.out.failed) ||
             (job->output.err.used && !job->output.err.failed)) &&
            job->stop.signals == signals) {
-        turn(job, -1);
+        run_turn(job, -1);
         run_signals_take(job);
     }
     if (job->stop.signals == signals)
@@ -317,12 +357,22 @@ void run_flush(struct run_job *job)
     // A user who interrupts now doesn't want the rest, but for zero-run's own words.
     give_up(&job->output.out);
     check_sinks(job);
-    turn(job, 0);
+    run_turn(job, 0);
     give_up(&job->output.err);
 }
 
+// Waits for the agents, which end what ranks have left behind, and for the last output.
+static void finish_far(struct run_job *job)
+{
+    run_kill(job);
+    while (job->span->ops->busy(job)) {
+        run_turn(job, run_turn_timeout(job));
+        run_signals_take(job);
+    }
+}
+
 // Ends what ranks have left behind, and takes the last output.
-static void finish(struct run_job *job)
+static void finish_here(struct run_job *job)
 {
     run_kill(job);
     siginfo_t ignored;
@@ -332,15 +382,14 @@ static void finish(struct run_job *job)
     run_orphans_end(job);
     const uint64_t deadline = base_clock_ns() + drain_ns;
     while (streams_open(job) && base_clock_ns() < deadline) {
-        turn(job, 10);
+        run_turn(job, 10);
         run_signals_take(job);
     }
-    for (int i = 0; i < job->count; i++)
-        for (int s = 0; s < STREAMS; s++)
-            if (job->ranks[i].streams[s].line)
-                run_stream_close(&job->ranks[i].streams[s]);
-    run_join_show(&job->output.join, UINT64_MAX);
-    run_metrics_disconnect(&job->metrics);
+}
+
+static void reap_ranks(struct run_job *job)
+{
+    siginfo_t ignored;
     // Last, for a number that has been reaped may become a stranger's.
     run_guardian_end(&job->guardian);
     for (int i = 0; i < job->count; i++) {
@@ -348,6 +397,22 @@ static void finish(struct run_job *job)
             waitid(P_PID, (id_t)job->ranks[i].pid, &ignored, WEXITED);
         job->ranks[i].pid = 0;
     }
+}
+
+static void finish(struct run_job *job)
+{
+    if (coordinates(job))
+        finish_far(job);
+    else
+        finish_here(job);
+    for (int i = 0; i < job->count; i++)
+        for (int s = 0; s < STREAMS; s++)
+            if (job->ranks[i].streams[s].line)
+                run_stream_close(&job->ranks[i].streams[s]);
+    run_join_show(&job->output.join, UINT64_MAX);
+    run_metrics_disconnect(&job->metrics);
+    if (!coordinates(job))
+        reap_ranks(job);
     run_watch_finish(job);
     check_logs(job);
     run_flush(job);
@@ -366,7 +431,7 @@ bool run_rest(struct run_job *job, uint64_t until)
         if (job->stop.signals || job->stop.timed_out || job->output.unread || now >= until)
             break;
         const uint64_t next = until < job->stop.timeout_ns ? until : job->stop.timeout_ns;
-        turn(job, (int)((next - now) / 1000000) + 1);
+        run_turn(job, (int)((next - now) / 1000000) + 1);
     }
     job->resting = false;
     return !job->stop.signals && !job->stop.timed_out && !job->output.unread;
@@ -382,7 +447,7 @@ void run_end(struct run_job *job)
 void run_supervise(struct run_job *job)
 {
     while (job->running > 0) {
-        turn(job, poll_timeout(job));
+        run_turn(job, run_turn_timeout(job));
         collect_exits(job);
         run_signals_take(job);
         check_deadlines(job);

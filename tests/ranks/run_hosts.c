@@ -1,0 +1,222 @@
+// zero-run with --hosts: one job of several hosts, which are one machine here. Hosts that are this
+// machine have agents that are children; with a remote shell of the test's own, "other" hosts are
+// this machine, too.
+#include "tests/ranks/run_command.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HERE "localhost:2,127.0.0.1:2"
+
+static const char *synthetic, *watched;
+
+static void expect(const struct run_command *run, int status, const char *words)
+{
+    if (run->status != status || !strstr(run->err, words))
+        fail_msg("status %d, expected %d and \"%s\": %s", run->status, status, words, run->err);
+}
+
+// A remote shell that runs commands here, if the host is not "away".
+static const char *make_shell(void)
+{
+    const char *path = temporary_path(&run_directory, "rsh");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("#!/bin/sh\nhost=$1; shift\n"
+          "[ $host = away ] && { echo no route to $host >&2; exit 255; }\n"
+          "unset ONLY_HERE; cd /; exec \"$@\"\n",
+          file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0700), 0);
+    return path;
+}
+
+static void ranks_know_their_place(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run,
+               "echo $RANK.$LOCAL_RANK.$WORLD_SIZE.$LOCAL_WORLD_SIZE.$ZERO_HOST.$ZERO_HOSTS; "
+               "echo to error >&2",
+               "--hosts", "localhost:2,127.0.0.1:1", "--prefix", "never");
+    assert_int_equal(run.status, 0);
+    assert_int_equal(run_command_lines(run.out, "0.0.3.2.0.2"), 1);
+    assert_int_equal(run_command_lines(run.out, "1.1.3.2.0.2"), 1);
+    assert_int_equal(run_command_lines(run.out, "2.0.3.1.1.2"), 1);
+    assert_int_equal(run_command_lines(run.err, "to error"), 3);
+    run_command_free(&run);
+}
+
+static void hosts_have_one_fingerprint(void **state)
+{
+    (void)state;
+    static const char *const stages[] = {"0", "1", "2", "3"};
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
+        struct run_command run;
+        RUN(&run, "--hosts", HERE, "--", synthetic, stages[i], "f32", "5");
+        if (run.status)
+            fail_msg("stage %s: %s", stages[i], run.err);
+        run_command_free(&run);
+    }
+}
+
+// What a shell starts has another directory and environment: both travel.
+static void a_remote_shell_starts_agents(void **state)
+{
+    (void)state;
+    struct run_command run;
+    char here[4096];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(setenv("ONLY_HERE", "and there", 1), 0);
+    assert_int_equal(setenv("ZERO_TEST_WORD", "a b", 1), 0);
+    RUN_SCRIPT(&run, "echo $PWD; echo $ZERO_TEST_WORD/$ONLY_HERE/$WITH", "--hosts",
+               "localhost:1,there:2", "--rsh", make_shell(), "-x", "ONLY_HERE", "-x", "WITH=x y");
+    if (run.status)
+        fail_msg("status %d: %s", run.status, run.err);
+    for (int rank = 0; rank < 3; rank++) {
+        char line[4200];
+        snprintf(line, sizeof line, "[%d] %s", rank, here);
+        assert_int_equal(run_command_lines(run.out, line), 1);
+        snprintf(line, sizeof line, "[%d] a b/and there/x y", rank);
+        assert_int_equal(run_command_lines(run.out, line), 1);
+    }
+    run_command_free(&run);
+    unsetenv("ONLY_HERE");
+    unsetenv("ZERO_TEST_WORD");
+}
+
+static void a_host_that_is_not_reached(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "--hosts", "localhost:1,away:1", "--rsh", make_shell(), "--", "true");
+    expect(&run, 69, "no route to away");
+    assert_non_null(strstr(run.err, "host away: "));
+    run_command_free(&run);
+    RUN(&run, "--hosts", HERE, "--", "/nowhere/program");
+    expect(&run, 66, "cannot run '/nowhere/program'");
+    assert_non_null(strstr(run.err, "host "));
+    run_command_free(&run);
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "--hosts", "a:1,b:1", "-n", "3", "--", "true");
+    run_command_expect_line(&run, 64, "room for 2 ranks, not for 3", NULL);
+    RUN(&run, "--hosts", "a", "--hostfile", "b", "--", "true");
+    run_command_expect_line(&run, 64, "--hosts and --hostfile", NULL);
+    RUN(&run, "--rsh", "ssh", "--", "true");
+    run_command_expect_line(&run, 64, "--rsh is for --hosts only", NULL);
+    RUN(&run, "--hosts", "a", "-x", "NO_SUCH_VARIABLE", "--", "true");
+    run_command_expect_line(&run, 64, "there is no such variable", NULL);
+    RUN(&run, "--hosts", "a", "--trace", "t", "--", "true");
+    run_command_expect_line(&run, 64, "--trace is for a job of one host", NULL);
+}
+
+static void hosts_come_from_a_file(void **state)
+{
+    (void)state;
+    struct run_command run;
+    assert_true(
+        temporary_write(&run_directory, "hosts", "# two\nlocalhost slots=2\n127.0.0.1 slots=1\n"));
+    RUN_SCRIPT(&run, "echo $RANK of $WORLD_SIZE", "--hostfile",
+               temporary_path(&run_directory, "hosts"));
+    assert_int_equal(run.status, 0);
+    assert_int_equal(run_command_lines(run.out, "[2] 2 of 3"), 1);
+    run_command_free(&run);
+}
+
+static void metrics_and_logs_are_written(void **state)
+{
+    (void)state;
+    struct run_command run;
+    char metrics[4096], text[8192] = "";
+    snprintf(metrics, sizeof metrics, "%s", temporary_path(&run_directory, "metrics"));
+    RUN(&run, "--hosts", HERE, "--metrics", metrics, "--log-dir", run_directory.directory, "--",
+        watched, "train", "3", "1");
+    if (run.status)
+        fail_msg("status %d: %s", run.status, run.err);
+    run_command_free(&run);
+    FILE *file = fopen(metrics, "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    assert_non_null(strstr(text, "\"step\":3,"));
+    for (int rank = 0; rank < 4; rank++) {
+        char name[32];
+        snprintf(name, sizeof name, "rank-%d.log", rank);
+        assert_int_equal(access(temporary_path(&run_directory, name), R_OK), 0);
+    }
+}
+
+// Much output of ranks of both hosts comes whole, also if its reader is slow.
+static void output_is_whole(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run, "seq 1 60000", "--hosts", HERE);
+    assert_int_equal(run.status, 0);
+    for (int rank = 0; rank < 4; rank++) {
+        char first[32], last[32];
+        snprintf(first, sizeof first, "[%d] 1", rank);
+        snprintf(last, sizeof last, "[%d] 60000", rank);
+        assert_int_equal(run_command_lines(run.out, first), 1);
+        assert_int_equal(run_command_lines(run.out, last), 1);
+    }
+    size_t lines = 0;
+    for (const char *at = run.out; (at = strchr(at, '\n')) != NULL; at++)
+        lines++;
+    assert_int_equal(lines, 4 * 60000);
+    run_command_free(&run);
+}
+
+static void a_job_stops_on_request(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_START(&run, "--hosts", HERE, "--status", "1", "--", watched, "listen", "100000", "5");
+    run_await_output(&run, "listening");
+    run_await_error(&run, "step ");
+    kill(run.pid, SIGTERM);
+    run_command_finish(&run);
+    expect(&run, 75, "stopped on request after step ");
+    assert_non_null(strstr(run.err, "SIGTERM: asking the ranks to stop after this step"));
+    run_command_free(&run);
+    // Programs that do not listen get the signal.
+    START_SCRIPT(&run, "echo there; exec sleep 30", "--hosts", HERE);
+    run_await_output(&run, "[3] there");
+    kill(run.pid, SIGINT);
+    run_command_finish(&run);
+    expect(&run, 130, "SIGINT: passed on to the ranks");
+    run_command_free(&run);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    run_command_path = argv[1];
+    synthetic = argv[2];
+    watched = argv[3];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_know_their_place),
+        cmocka_unit_test(hosts_have_one_fingerprint),
+        cmocka_unit_test(a_remote_shell_starts_agents),
+        cmocka_unit_test(a_host_that_is_not_reached),
+        cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(hosts_come_from_a_file),
+        cmocka_unit_test(metrics_and_logs_are_written),
+        cmocka_unit_test(output_is_whole),
+        cmocka_unit_test(a_job_stops_on_request),
+    };
+    return cmocka_run_group_tests(tests, run_make_directory, run_remove_directory);
+}

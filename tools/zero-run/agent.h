@@ -1,0 +1,54 @@
+/**
+ * tools/zero-run/agent.h: the zero-run of one host in a job of several.
+ *
+ * It starts the ranks of its host, watches and ends them as zero-run does for a job of one host,
+ * but decides nothing: the coordinator (coordinator.h) tells it what to start and when to stop, and
+ * gets all output, every rank's end and where the training stands. If the coordinator is gone it
+ * ends its ranks, and then itself.
+ *
+ *   agent.c          what it is told.
+ *   agent_reports.c  what it reports.
+ */
+#ifndef TOOLS_ZERO_RUN_AGENT_H
+#define TOOLS_ZERO_RUN_AGENT_H
+
+#include "tools/zero-run/run.h"
+#include "tools/zero-run/span.h"
+
+struct run_agent {
+    struct run_span span; /**< first: the job's */
+    struct run_job job;
+    struct run_options options;
+    struct run_link *link;
+    json_t *begin; /**< what it has been told first; texts of it are in use. NULL: nothing */
+    json_t *start; /**< a start that is to be made; NULL: none */
+    struct run_area *areas; /**< of each rank, as sent last */
+    uint64_t areas_ns;      /**< when to look at them again; UINT64_MAX: never */
+    uint64_t silence_ns;    /**< after which the coordinator is gone */
+    char address[256];      /**< where the ranks meet */
+    bool begun;             /**< there is a job */
+    bool over;              /**< no start will come any more */
+    int status;             /**< what to exit with */
+};
+
+/** Is the agent whose coordinator is at the other end of the link; returns the exit status. */
+int run_agent(struct run_link *link);
+
+/** As run_agent(), of standard input and output. */
+int run_agent_adopted(void);
+
+/* ------------------------------------------------------------------ agent_reports.c */
+
+/** Sends what the ranks have recorded last. */
+void run_agent_send_records(struct run_agent *agent);
+/** Sends the areas that have changed. */
+void run_agent_send_areas(struct run_agent *agent);
+/** What run_span_ops::ended, say and came do. */
+void run_agent_ended(struct run_job *job, const struct run_rank *rank);
+void run_agent_say(struct run_job *job, const char *line);
+void run_agent_came(struct run_job *job, int number);
+/** Sends that it is `kind`, with the status and what *error says. */
+void run_agent_send_status(struct run_agent *agent, const char *kind, int status,
+                           const struct base_error *error);
+
+#endif

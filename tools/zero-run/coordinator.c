@@ -1,0 +1,185 @@
+#include "tools/zero-run/coordinator.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum run_status prepare_job(struct run_coordinator *all, struct base_error *error)
+{
+    struct run_job *job = &all->job;
+    const struct run_options *options = all->options;
+    if (run_job_init(job, options, options->ranks, error) || run_far_open(all, error))
+        return error->result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
+    all->span = (struct run_span){.ops = &run_coordinator_ops,
+                                  .coordinates = true,
+                                  .polls = all->count * (RUN_LINK_POLLS + RUN_SHELL_POLLS)};
+    job->span = &all->span;
+    job->output.piped = true;
+    run_job_raise_limit(job);
+    if (run_signals_begin(job, error) || run_supervise_begin(job, error) ||
+        run_watch_begin(job, error))
+        return RUN_SYSTEM;
+    if (run_files_check(options, error))
+        return RUN_USAGE;
+    if (options->metrics && run_metrics_open(&job->metrics, options->metrics, error))
+        return RUN_CANNOT_CREATE;
+    run_metrics_disconnect(&job->metrics); // rank 0 is elsewhere
+    return RUN_OK;
+}
+
+/* ------------------------------------------------------------------ a start */
+
+static struct run_far_host *first_used(const struct run_coordinator *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->hosts[i].up && all->hosts[i].count > 0)
+            return &all->hosts[i];
+    return NULL;
+}
+
+// Where the ranks meet: at the first host's address, as the others know it.
+static void choose_address(const struct run_coordinator *all, const struct run_far_host *head,
+                           char *address, size_t size)
+{
+    bool all_here = true;
+    for (int i = 0; i < all->count; i++)
+        all_here = all_here && all->hosts[i].shell.local;
+    const char *name = run_host_address(head->host);
+    if (all_here)
+        name = "127.0.0.1";
+    snprintf(address, size, "%s", name);
+    // A name by which this machine is meant here is another one elsewhere.
+    if (!all_here && head->shell.local && !strncmp(name, "localhost", 9))
+        gethostname(address, size - 1);
+}
+
+static bool ask_port(struct run_coordinator *all, struct run_far_host *head)
+{
+    head->port = 0;
+    head->answered = false;
+    run_link_send(&head->shell.link, json_pack("{s:s}", "is", "port"));
+    return run_far_await(all) && head->port > 0;
+}
+
+static void send_starts(struct run_coordinator *all, const char *address, int port)
+{
+    const struct run_job *job = &all->job;
+    int host = 0;
+    for (int i = 0; i < all->count; i++) {
+        struct run_far_host *far = &all->hosts[i];
+        if (!far->up || far->count == 0)
+            continue;
+        far->answered = false;
+        far->busy = true;
+        run_link_send(&far->shell.link,
+                      json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:i,s:i,s:i}", "is", "start",
+                                "first", far->first, "count", far->count, "world", job->count,
+                                "first_world", job->at.first_world, "token", job->token, "restarts",
+                                job->restarts.count, "address", address, "port", port, "host",
+                                host++, "hosts", all->used));
+    }
+}
+
+static zero_result open_streams(struct run_job *job, struct base_error *error)
+{
+    for (int i = 0; i < job->count; i++)
+        if (!run_spawn_streams(job, &job->ranks[i]))
+            return zero_fail(error, ZERO_E_NOMEM, "no memory for the output of %d ranks",
+                             job->count);
+    return ZERO_OK;
+}
+
+static enum run_status pass_reason(const struct run_coordinator *all, struct base_error *error)
+{
+    *error = all->why;
+    return (enum run_status)all->status;
+}
+
+// Starts the ranks on all hosts once, and sees to them until none is left.
+static enum run_status start_ranks(struct run_coordinator *all, struct base_error *error)
+{
+    struct run_job *job = &all->job;
+    char address[RUN_HOST_BYTES] = "";
+    run_far_deal(all, job->count);
+    struct run_far_host *head = first_used(all);
+    all->status = 0;
+    if (!head || !ask_port(all, head)) {
+        zero_fail(error, ZERO_E_IO, "host %s has no port for the ranks to meet at",
+                  head ? head->host->name : "?");
+        return RUN_SYSTEM;
+    }
+    choose_address(all, head, address, sizeof address);
+    if (run_choose_token(job, error) || open_streams(job, error))
+        return RUN_SYSTEM;
+    job->output.join.ranks = job->count;
+    job->running = job->count;
+    send_starts(all, address, head->port);
+    run_far_await(all);
+    if (all->status) {
+        job->stop.stopping = true;
+        run_kill(job);
+    }
+    run_supervise(job);
+    run_far_decide(all);
+    return all->status ? pass_reason(all, error) : RUN_OK;
+}
+
+static enum run_status start_again(struct run_coordinator *all, struct base_error *error)
+{
+    struct run_job *job = &all->job;
+    struct run_restart *restart = &job->restarts.list[job->restarts.count - 1];
+    restart->started_ns = base_clock_ns();
+    run_restart_clear(job, restart->ranks);
+    return run_watch_renew(job, error) ? RUN_SYSTEM : start_ranks(all, error);
+}
+
+// Whether there will be another start, with agents for all hosts that can have one.
+static bool is_again(struct run_coordinator *all)
+{
+    struct run_job *job = &all->job;
+    struct base_error error = {.result = ZERO_OK};
+    const bool may = job->restarts.list && job->failed_rank >= 0 && job->stop.signals == 0 &&
+                     job->restarts.count < job->options->restarts;
+    if (may)
+        run_far_start(all, &error);
+    job->at.room = run_far_room(all);
+    return run_restart_due(job);
+}
+
+static int run_starts(struct run_coordinator *all, struct base_error *error)
+{
+    struct run_job *job = &all->job;
+    int status = (int)start_ranks(all, error);
+    while (!status && is_again(all))
+        status = (int)start_again(all, error);
+    run_report_stop(job);
+    run_restart_report(job);
+    run_end(job);
+    return status ? status : run_job_status(job);
+}
+
+int run_coordinate(const struct run_options *options, struct base_error *error)
+{
+    static struct run_coordinator all;
+    all = (struct run_coordinator){.options = options};
+    struct base_error ignored = {.result = ZERO_OK};
+    int status = (int)prepare_job(&all, error);
+    if (status)
+        goto out;
+    if (run_far_start(&all, &ignored) > 0)
+        status = all.job.stop.signals ? RUN_STOPPED : RUN_NOT_ALONE;
+    else if (all.status)
+        status = (int)pass_reason(&all, error);
+    else
+        status = run_starts(&all, error);
+    run_far_close(&all, status);
+    run_flush(&all.job);
+out:
+    run_job_free(&all.job);
+    base_free(all.hosts);
+    return status;
+}

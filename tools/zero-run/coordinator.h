@@ -1,0 +1,82 @@
+/**
+ * tools/zero-run/coordinator.h: one job of several hosts, as the zero-run sees it that was started
+ * for it.
+ *
+ * The coordinator has no ranks of its own: each host has an agent (agent.h), this one, too. It runs
+ * the loop that zero-run runs for a job of one host, with all ranks of the job, but what it does to
+ * them it tells the agents to do, and what becomes of them it is told. Its control segment is a
+ * copy, made from what agents report.
+ *
+ *   coordinator.c         the order of things.
+ *   coordinator_hosts.c   agents come up, and are lost.
+ *   coordinator_frames.c  what agents report, and what they are told.
+ */
+#ifndef TOOLS_ZERO_RUN_COORDINATOR_H
+#define TOOLS_ZERO_RUN_COORDINATOR_H
+
+#include "tools/zero-run/remote_shell.h"
+#include "tools/zero-run/run.h"
+#include "tools/zero-run/span.h"
+
+/** A host and its agent. */
+struct run_far_host {
+    const struct run_host *host;
+    struct run_shell shell;
+    bool shelled;     /**< the agent was started by this process, and there is a shell to close */
+    bool up;          /**< it has begun; else it is not there yet, or any more */
+    bool lost;        /**< it was, and is not */
+    bool answered;    /**< what it was asked last */
+    bool blamed;      /**< what its ranks have recorded is here */
+    bool busy;        /**< it has ranks of this start, or output of them */
+    int slots;        /**< ranks that it has room for */
+    int first, count; /**< ranks of this start */
+    int port;         /**< free there; 0: none */
+};
+
+struct run_coordinator {
+    struct run_span span; /**< first: the job's */
+    struct run_job job;
+    const struct run_options *options;
+    struct run_shell_way way;
+    struct run_far_host *hosts;
+    int count;
+    int used;              /**< hosts that have ranks in this start */
+    struct run_rank *held; /**< it has failed, and a rank that failed before is to be heard of */
+    uint64_t held_ns;      /**< until then */
+    int status;            /**< of an agent that could not do what it was told; 0: all could */
+    struct base_error why;
+    bool blames;       /**< what ranks have recorded is waited for */
+    int blamed;        /**< then: the rank that failed, -1: none; */
+    uint64_t blame_ns; /**< until then */
+    bool closing;      /**< the job is over, and agents may go */
+};
+
+/** Runs a job of several hosts; returns the exit status, and if it says why in *error. */
+int run_coordinate(const struct run_options *options, struct base_error *error);
+
+/* ------------------------------------------------------------------ coordinator_hosts.c */
+
+/** Makes the list of hosts. ZERO_E_NOMEM, ZERO_E_IO. */
+zero_result run_far_open(struct run_coordinator *all, struct base_error *error);
+/** Starts the agents that are not there, and waits until each is or cannot be. Returns how many
+ * could not; says why unless `error` is given, which then has the first reason. */
+int run_far_start(struct run_coordinator *all, struct base_error *error);
+/** Deals the ranks of a start out: in blocks, in the order of the hosts. */
+void run_far_deal(struct run_coordinator *all, int ranks);
+/** Ranks that the hosts with an agent have room for. */
+int run_far_room(const struct run_coordinator *all);
+/** Takes what an agent's process says, and notices its end. */
+void run_far_look(struct run_coordinator *all, struct run_far_host *far);
+/** Tells the agents that the job is over, and waits for their ends. */
+void run_far_close(struct run_coordinator *all, int status);
+
+/* ------------------------------------------------------------------ coordinator_frames.c */
+
+extern const struct run_span_ops run_coordinator_ops;
+
+/** Waits until all hosts that are there have answered. False: the job was asked to stop. */
+bool run_far_await(struct run_coordinator *all);
+/** A rank that was held is the first that failed after all. */
+void run_far_decide(struct run_coordinator *all);
+
+#endif

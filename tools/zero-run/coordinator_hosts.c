@@ -1,0 +1,292 @@
+// The agents of a job's hosts: how they come up, and how they are lost.
+
+#include "tools/zero-run/coordinator.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+
+// How long a remote shell may take until its agent answers, and an agent to leave.
+static const uint64_t coming_ns = 60 * SECOND_NS, leaving_ns = 10 * SECOND_NS;
+
+zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
+{
+    const struct run_hosts *hosts = &all->options->far.hosts;
+    all->hosts = base_calloc((size_t)hosts->count, sizeof *all->hosts);
+    if (!all->hosts)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %d hosts", hosts->count);
+    all->count = hosts->count;
+    for (int i = 0; i < all->count; i++) {
+        all->hosts[i].host = &hosts->list[i];
+        all->hosts[i].slots = hosts->list[i].slots;
+    }
+    return run_shell_prepare(&all->way, all->options->far.rsh, error);
+}
+
+/* ------------------------------------------------------------------ what an agent is told first */
+
+// Variables of zero-run's that the ranks of other hosts get: what tells libraries how to work, and
+// what -x names.
+static bool travels(const char *entry)
+{
+    static const char *const families[] = {
+        "ZERO_", "OMP_", "NCCL_", "UCX_", "LD_LIBRARY_PATH=", "TERM=", "LANG=", "PYTHON"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        found = found || !strncmp(entry, families[i], strlen(families[i]));
+    return found;
+}
+
+static json_t *list_environment(const struct run_options *options)
+{
+    json_t *list = json_array();
+    for (char **entry = environ; entry && *entry; entry++)
+        if (travels(*entry))
+            json_array_append_new(list, json_string(*entry)); // one that is no UTF-8 stays here
+    for (int i = 0; i < options->far.exported; i++)
+        json_array_append_new(list, json_string(options->far.exports[i]));
+    return list;
+}
+
+static json_t *list_program(char *const *program)
+{
+    json_t *list = json_array();
+    for (; *program; program++)
+        json_array_append_new(list, json_string(*program));
+    return list;
+}
+
+static json_t *describe_begin(const struct run_coordinator *all, const struct run_far_host *far)
+{
+    const struct run_options *options = all->options;
+    char directory[PATH_MAX] = "/", signals[CONTROL_LIST_BYTES];
+    control_show_signals(&options->stop_signals, signals);
+    if (!getcwd(directory, sizeof directory))
+        strcpy(directory, "/");
+    json_t *begin =
+        json_pack("{s:s,s:i,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin", "slots",
+                  far->slots, "directory", directory, "program", list_program(options->program),
+                  "environment", list_environment(options), "bind", (int)options->bind, "pty",
+                  (int)options->pty, "grace", options->grace_s, "silence",
+                  options->far.agent_timeout_s, "metrics", options->metrics != NULL, "watched",
+                  (int)all->job.output.out.watched, "stop_signals", signals);
+    if (begin && options->settings)
+        json_object_set_new(begin, "settings", json_string(options->settings));
+    if (begin && options->log_dir)
+        json_object_set_new(begin, "log_dir", json_string(options->log_dir));
+    return begin;
+}
+
+/* ------------------------------------------------------------------ coming up */
+
+static void close_shell(struct run_far_host *far)
+{
+    if (far->shelled)
+        run_shell_close(&far->shell);
+    far->shelled = far->up = false;
+}
+
+static bool start_one(struct run_coordinator *all, struct run_far_host *far,
+                      struct base_error *error)
+{
+    close_shell(far);
+    struct base_error why = {.result = ZERO_OK};
+    far->lost = far->answered = far->busy = false;
+    far->shelled = run_shell_start(&far->shell, far->host, &all->way, &why) == ZERO_OK;
+    if (!far->shelled)
+        zero_fail(error, why.result, "host %s: %s", far->host->name, why.message);
+    return far->shelled;
+}
+
+static bool is_coming(const struct run_far_host *far)
+{
+    return far->shelled && !far->up && !far->lost && !far->shell.ended &&
+           far->shell.link.state != RUN_LINK_ENDED;
+}
+
+static void greet(struct run_coordinator *all, struct run_far_host *far)
+{
+    if (!is_coming(far) || far->shell.link.state != RUN_LINK_OPEN)
+        return;
+    far->shell.link.silence_ns = (uint64_t)all->options->far.agent_timeout_s * SECOND_NS;
+    far->up = true;
+    run_link_send(&far->shell.link, describe_begin(all, far));
+}
+
+static int count_coming(const struct run_coordinator *all)
+{
+    int count = 0;
+    for (int i = 0; i < all->count; i++)
+        count += is_coming(&all->hosts[i]);
+    return count;
+}
+
+// Says of a host that it has no agent, or notes it as the reason.
+static void leave_out(struct run_coordinator *all, struct run_far_host *far,
+                      struct base_error *error)
+{
+    char why[1024] = "";
+    if (far->shelled) {
+        run_shell_turn(&far->shell);
+        run_shell_why(&far->shell, why, sizeof why);
+        zero_fail(error, ZERO_E_IO, "%s", why);
+    }
+    run_say(&all->job, "%s", error->message);
+    close_shell(far);
+}
+
+int run_far_start(struct run_coordinator *all, struct base_error *error)
+{
+    struct run_job *job = &all->job;
+    const uint64_t deadline = base_clock_ns() + coming_ns;
+    int failed = 0;
+    for (int i = 0; i < all->count; i++)
+        if (!all->hosts[i].up)
+            start_one(all, &all->hosts[i], error);
+    while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
+        run_turn(job, 100);
+        run_signals_take(job);
+        for (int i = 0; i < all->count; i++)
+            greet(all, &all->hosts[i]);
+    }
+    run_far_await(all);
+    for (int i = 0; i < all->count; i++) {
+        struct base_error why = {.result = ZERO_OK};
+        if (all->hosts[i].up)
+            continue;
+        if (job->stop.signals == 0)
+            leave_out(all, &all->hosts[i], all->hosts[i].shelled ? &why : error);
+        failed++;
+    }
+    return failed;
+}
+
+int run_far_room(const struct run_coordinator *all)
+{
+    int room = 0;
+    for (int i = 0; i < all->count; i++)
+        room += all->hosts[i].up ? all->hosts[i].slots : 0;
+    return room;
+}
+
+void run_far_deal(struct run_coordinator *all, int ranks)
+{
+    int first = 0;
+    all->used = 0;
+    for (int i = 0; i < all->count; i++) {
+        struct run_far_host *far = &all->hosts[i];
+        const int left = ranks - first, room = far->up ? far->slots : 0;
+        far->first = first;
+        far->count = room < left ? room : left;
+        all->used += far->count > 0;
+        first += far->count;
+        for (int rank = far->first; rank < first; rank++)
+            all->job.ranks[rank].host = far->host->name;
+    }
+}
+
+/* ------------------------------------------------------------------ being lost */
+
+static void describe_loss(const struct run_coordinator *all, const struct run_far_host *far,
+                          char *text, size_t size)
+{
+    char how[128];
+    if (far->shell.link.end == RUN_LINK_SILENT)
+        snprintf(text, size, "nothing has been heard of it for %d s (the machine, or the network)",
+                 all->options->far.agent_timeout_s);
+    else if (far->shell.ended && far->shell.local) {
+        run_describe_end(&far->shell.end, how, sizeof how);
+        snprintf(text, size, "its agent (process %d) has ended: %s", (int)far->shell.pid, how);
+    } else
+        snprintf(text, size, "its agent has ended: %.200s", far->shell.link.why.message);
+}
+
+// All its ranks are lost with it: their guardian kills them.
+static void lose_ranks(struct run_coordinator *all, struct run_far_host *far)
+{
+    struct run_job *job = &all->job;
+    int first = -1;
+    for (int i = far->first; i < far->first + far->count; i++) {
+        struct run_rank *rank = &job->ranks[i];
+        if (rank->ended)
+            continue;
+        rank->end = (siginfo_t){.si_code = CLD_KILLED, .si_status = SIGKILL};
+        run_rank_gone(job, rank);
+        rank->well = false;
+        first = first < 0 ? i : first;
+    }
+    if (first < 0 || job->stop.stopping)
+        return;
+    all->held = NULL;
+    job->failed_rank = first;
+    job->failed_ns = base_clock_ns();
+    run_watch_blame(job, -1);
+    run_stop(job);
+}
+
+static void lose(struct run_coordinator *all, struct run_far_host *far)
+{
+    char why[512];
+    describe_loss(all, far, why, sizeof why);
+    const bool ranks = far->busy && far->count > 0;
+    far->up = far->busy = false;
+    far->lost = true;
+    if (all->closing)
+        return;
+    if (ranks && far->count > 1)
+        run_say(&all->job, "host %s with ranks %d to %d is lost: %s", far->host->name, far->first,
+                far->first + far->count - 1, why);
+    else if (ranks)
+        run_say(&all->job, "host %s with rank %d is lost: %s", far->host->name, far->first, why);
+    else
+        run_say(&all->job, "host %s is lost: %s", far->host->name, why);
+    if (ranks)
+        lose_ranks(all, far);
+    run_shell_signal(&far->shell, SIGKILL);
+}
+
+void run_far_look(struct run_coordinator *all, struct run_far_host *far)
+{
+    char line[1024];
+    run_shell_turn(&far->shell);
+    while (far->up && run_shell_line(&far->shell, line, sizeof line))
+        run_say(&all->job, "host %s: %s", far->host->name, line);
+    // A child's end says more than the end of its link.
+    const bool ended =
+        far->shell.link.state == RUN_LINK_ENDED &&
+        (!far->shell.local || far->shell.ended || far->shell.link.end == RUN_LINK_SILENT);
+    if (far->up && ended)
+        lose(all, far);
+}
+
+void run_far_close(struct run_coordinator *all, int status)
+{
+    struct run_job *job = &all->job;
+    const uint64_t deadline = base_clock_ns() + leaving_ns;
+    bool left = true;
+    all->closing = true;
+    for (int i = 0; i < all->count; i++)
+        if (all->hosts[i].up) {
+            run_link_send(&all->hosts[i].shell.link,
+                          json_pack("{s:s,s:i}", "is", "end", "status", status));
+            run_link_farewell(&all->hosts[i].shell.link);
+        }
+    while (left && base_clock_ns() < deadline) {
+        left = false;
+        for (int i = 0; i < all->count; i++)
+            left = left || (all->hosts[i].shelled && all->hosts[i].up);
+        if (left)
+            run_turn(job, 100);
+    }
+    for (int i = 0; i < all->count; i++)
+        close_shell(&all->hosts[i]);
+    base_free(all->hosts);
+    all->hosts = NULL;
+    all->count = 0;
+}
