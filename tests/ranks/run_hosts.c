@@ -200,6 +200,57 @@ static void a_job_stops_on_request(void **state)
     run_command_free(&run);
 }
 
+// What Kubeflow's trainer sets on host `host` of two.
+static void start_on_platform(struct run_command *run, int host, const char *script)
+{
+    char number[8];
+    snprintf(number, sizeof number, "%d", host);
+    assert_int_equal(setenv("PET_NODE_RANK", number, 1), 0);
+    START_SCRIPT(run, script, "--grace", "20");
+}
+
+static void set_platform(int set)
+{
+    static const char *const names[] = {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR",
+                                        "PET_MASTER_PORT", "PET_NODE_RANK"};
+    char port[16];
+    snprintf(port, sizeof port, "%d", 20000 + (int)getpid() % 10000);
+    const char *const values[] = {"2", "2", "127.0.0.1", port, "0"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_int_equal(set ? setenv(names[i], values[i], 1) : unsetenv(names[i]), 0);
+}
+
+// The other hosts' containers may start first; each exits with the job's status.
+static void a_platform_starts_one_on_each_host(void **state)
+{
+    (void)state;
+    struct run_command runs[2];
+    set_platform(1);
+    start_on_platform(&runs[1], 1, "false");
+    start_on_platform(&runs[0], 0, "echo $RANK.$LOCAL_RANK.$WORLD_SIZE.$ZERO_HOST; exit 0");
+    for (int host = 0; host < 2; host++) {
+        run_command_finish(&runs[host]);
+        if (runs[host].status)
+            fail_msg("host %d: status %d: %s", host, runs[host].status, runs[host].err);
+    }
+    assert_int_equal(run_command_lines(runs[0].out, "[3] 3.1.4.1"), 1);
+    assert_string_equal(runs[1].out, "");
+    run_command_free(&runs[0]);
+    run_command_free(&runs[1]);
+    // A platform that takes a host back sends its zero-run SIGTERM: all ranks are asked.
+    start_on_platform(&runs[0], 0, "trap 'exit 75' TERM; echo there; sleep 30 & wait");
+    start_on_platform(&runs[1], 1, "");
+    run_await_output(&runs[0], "[0] there");
+    run_await_output(&runs[0], "[3] there");
+    kill(runs[1].pid, SIGTERM);
+    for (int host = 0; host < 2; host++) {
+        run_command_finish(&runs[host]);
+        assert_int_equal(runs[host].status, 75);
+        run_command_free(&runs[host]);
+    }
+    set_platform(0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
@@ -217,6 +268,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(metrics_and_logs_are_written),
         cmocka_unit_test(output_is_whole),
         cmocka_unit_test(a_job_stops_on_request),
+        cmocka_unit_test(a_platform_starts_one_on_each_host),
     };
     return cmocka_run_group_tests(tests, run_make_directory, run_remove_directory);
 }

@@ -16,7 +16,8 @@ static enum run_status prepare_job(struct run_coordinator *all, struct base_erro
         return error->result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
     all->span = (struct run_span){.ops = &run_coordinator_ops,
                                   .coordinates = true,
-                                  .polls = all->count * (RUN_LINK_POLLS + RUN_SHELL_POLLS)};
+                                  .polls = all->count * (RUN_LINK_POLLS + RUN_SHELL_POLLS) + 1 +
+                                           RUN_CALLERS_MAX};
     job->span = &all->span;
     job->output.piped = true;
     run_job_raise_limit(job);
@@ -49,6 +50,13 @@ static void choose_address(const struct run_coordinator *all, const struct run_f
     for (int i = 0; i < all->count; i++)
         all_here = all_here && all->hosts[i].shell.local;
     const char *name = run_host_address(head->host);
+    if (all->platform) {
+        const char *given = all->platform->master.address;
+        snprintf(address, size, "%s", given);
+        if (!*given || !strncmp(given, "localhost", 9) || !strncmp(given, "127.", 4))
+            gethostname(address, size - 1);
+        return;
+    }
     if (all_here)
         name = "127.0.0.1";
     snprintf(address, size, "%s", name);
@@ -162,10 +170,12 @@ static int run_starts(struct run_coordinator *all, struct base_error *error)
     return status ? status : run_job_status(job);
 }
 
-int run_coordinate(const struct run_options *options, struct base_error *error)
+int run_coordinate(const struct run_options *options, const struct boot_hosts *platform,
+                   struct base_error *error)
 {
     static struct run_coordinator all;
-    all = (struct run_coordinator){.options = options};
+    all = (struct run_coordinator){
+        .options = options, .platform = platform, .listener = {.fd = -1, .port = -1}};
     struct base_error ignored = {.result = ZERO_OK};
     int status = (int)prepare_job(&all, error);
     if (status)
@@ -179,6 +189,7 @@ int run_coordinate(const struct run_options *options, struct base_error *error)
     run_far_close(&all, status);
     run_flush(&all.job);
 out:
+    run_listener_close(&all.listener);
     run_job_free(&all.job);
     base_free(all.hosts);
     return status;

@@ -14,6 +14,7 @@
 #ifndef TOOLS_ZERO_RUN_COORDINATOR_H
 #define TOOLS_ZERO_RUN_COORDINATOR_H
 
+#include "collectives/rendezvous/hosts_of_job.h"
 #include "tools/zero-run/remote_shell.h"
 #include "tools/zero-run/run.h"
 #include "tools/zero-run/span.h"
@@ -37,6 +38,10 @@ struct run_coordinator {
     struct run_span span; /**< first: the job's */
     struct run_job job;
     const struct run_options *options;
+    const struct boot_hosts
+        *platform; /**< has started a process a host, which call; NULL: none has */
+    char job_id[RUN_LINK_NAME];
+    struct run_listener listener; /**< then: where they call */
     struct run_shell_way way;
     struct run_far_host *hosts;
     int count;
@@ -52,7 +57,8 @@ struct run_coordinator {
 };
 
 /** Runs a job of several hosts; returns the exit status, and if it says why in *error. */
-int run_coordinate(const struct run_options *options, struct base_error *error);
+int run_coordinate(const struct run_options *options, const struct boot_hosts *platform,
+                   struct base_error *error);
 
 /* ------------------------------------------------------------------ coordinator_hosts.c */
 
@@ -65,6 +71,8 @@ int run_far_start(struct run_coordinator *all, struct base_error *error);
 void run_far_deal(struct run_coordinator *all, int ranks);
 /** Ranks that the hosts with an agent have room for. */
 int run_far_room(const struct run_coordinator *all);
+/** Lets the agents in that a platform has started. */
+void run_far_listen(struct run_coordinator *all);
 /** Takes what an agent's process says, and notices its end. */
 void run_far_look(struct run_coordinator *all, struct run_far_host *far);
 /** Tells the agents that the job is over, and waits for their ends. */

@@ -203,7 +203,7 @@ static void take_bytes(struct run_coordinator *all, const struct run_far_host *f
 static int poll_hosts(const struct run_job *job, struct pollfd *polls)
 {
     const struct run_coordinator *all = coordinator_of(job);
-    int count = 0;
+    int count = all->listener.fd >= 0 ? run_listener_poll(&all->listener, polls) : 0;
     for (int i = 0; i < all->count; i++) {
         if (!all->hosts[i].shelled)
             continue;
@@ -223,6 +223,8 @@ static uint64_t due(const struct run_job *job)
 {
     const struct run_coordinator *all = coordinator_of(job);
     uint64_t next = all->held ? all->held_ns : UINT64_MAX;
+    const uint64_t callers = all->listener.fd >= 0 ? run_listener_due(&all->listener) : UINT64_MAX;
+    next = callers < next ? callers : next;
     if (all->blames && all->blame_ns < next)
         next = all->blame_ns;
     for (int i = 0; i < all->count; i++)
@@ -236,6 +238,7 @@ static uint64_t due(const struct run_job *job)
 static void turn(struct run_job *job)
 {
     struct run_coordinator *all = coordinator_of(job);
+    run_far_listen(all);
     const bool full = run_sink_full(&job->output.out) || run_sink_full(&job->output.err);
     for (int i = 0; i < all->count; i++) {
         struct run_far_host *far = &all->hosts[i];

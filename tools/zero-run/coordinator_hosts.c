@@ -13,7 +13,58 @@
 #define SECOND_NS UINT64_C(1000000000)
 
 // How long a remote shell may take until its agent answers, and an agent to leave.
-static const uint64_t coming_ns = 60 * SECOND_NS, leaving_ns = 10 * SECOND_NS;
+static const uint64_t coming_ns = 60 * SECOND_NS, calling_ns = 600 * SECOND_NS,
+                      leaving_ns = 10 * SECOND_NS;
+
+// Host 0 listens at the port that the platform tells all hosts of.
+static zero_result open_port(struct run_coordinator *all, struct base_error *error)
+{
+    snprintf(all->job_id, sizeof all->job_id, "%.*s", RUN_LINK_NAME - 1, all->platform->job);
+    const struct run_self self = {.side = RUN_SIDE_COORDINATOR,
+                                  .host = 0,
+                                  .job = all->job_id,
+                                  .secret = all->platform->master.secret};
+    return run_listener_open(&all->listener, all->platform->master.port, &self, error);
+}
+
+// The agent of a host has called. One that calls again has been started again by its platform.
+static void let_in(struct run_coordinator *all, struct run_link *link)
+{
+    const int host = link->theirs.host;
+    struct run_far_host *far = host > 0 && host < all->count ? &all->hosts[host] : NULL;
+    if (!far || far->up || far->busy) {
+        run_say(&all->job, "a second or unknown host %d has called, %.60s", host,
+                link->theirs.name);
+        run_link_close(link);
+        base_free(link);
+        return;
+    }
+    if (far->shelled)
+        run_shell_close(&far->shell);
+    far->shell = (struct run_shell){.link = *link,
+                                    .host = far->host,
+                                    .way = &all->way,
+                                    .up = true,
+                                    .ended = true,
+                                    .pidfd = -1,
+                                    .error_fd = -1};
+    far->shelled = true;
+    far->lost = far->answered = false;
+    base_free(link);
+}
+
+void run_far_listen(struct run_coordinator *all)
+{
+    char text[512];
+    struct run_link *link;
+    if (all->listener.fd < 0)
+        return;
+    run_listener_turn(&all->listener);
+    while ((link = run_listener_next(&all->listener)) != NULL)
+        let_in(all, link);
+    while (run_listener_refusals(&all->listener, text, sizeof text))
+        run_say(&all->job, "%s", text);
+}
 
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
 {
@@ -26,6 +77,8 @@ zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
         all->hosts[i].host = &hosts->list[i];
         all->hosts[i].slots = hosts->list[i].slots;
     }
+    if (all->platform && open_port(all, error))
+        return error->result;
     return run_shell_prepare(&all->way, all->options->far.rsh, error);
 }
 
@@ -106,7 +159,7 @@ static bool start_one(struct run_coordinator *all, struct run_far_host *far,
 
 static bool is_coming(const struct run_far_host *far)
 {
-    return far->shelled && !far->up && !far->lost && !far->shell.ended &&
+    return far->shelled && !far->up && !far->lost && (!far->shell.ended || far->shell.pid == 0) &&
            far->shell.link.state != RUN_LINK_ENDED;
 }
 
@@ -119,11 +172,17 @@ static void greet(struct run_coordinator *all, struct run_far_host *far)
     run_link_send(&far->shell.link, describe_begin(all, far));
 }
 
+// A host that is to call itself.
+static bool is_awaited(const struct run_coordinator *all, int host)
+{
+    return all->platform && host > 0 && !all->hosts[host].shelled;
+}
+
 static int count_coming(const struct run_coordinator *all)
 {
     int count = 0;
     for (int i = 0; i < all->count; i++)
-        count += is_coming(&all->hosts[i]);
+        count += is_coming(&all->hosts[i]) || is_awaited(all, i);
     return count;
 }
 
@@ -132,7 +191,9 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
                       struct base_error *error)
 {
     char why[1024] = "";
-    if (far->shelled) {
+    if (is_awaited(all, (int)(far - all->hosts)))
+        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in 10 minutes", far->host->name);
+    else if (far->shelled) {
         run_shell_turn(&far->shell);
         run_shell_why(&far->shell, why, sizeof why);
         zero_fail(error, ZERO_E_IO, "%s", why);
@@ -144,10 +205,12 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
 int run_far_start(struct run_coordinator *all, struct base_error *error)
 {
     struct run_job *job = &all->job;
-    const uint64_t deadline = base_clock_ns() + coming_ns;
+    const uint64_t deadline = base_clock_ns() + (all->platform ? calling_ns : coming_ns);
     int failed = 0;
     for (int i = 0; i < all->count; i++)
-        if (!all->hosts[i].up)
+        if (all->platform && i > 0 && all->hosts[i].lost)
+            close_shell(&all->hosts[i]);
+        else if (!all->hosts[i].up && !is_awaited(all, i))
             start_one(all, &all->hosts[i], error);
     while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
         run_turn(job, 100);
@@ -161,7 +224,8 @@ int run_far_start(struct run_coordinator *all, struct base_error *error)
         if (all->hosts[i].up)
             continue;
         if (job->stop.signals == 0)
-            leave_out(all, &all->hosts[i], all->hosts[i].shelled ? &why : error);
+            leave_out(all, &all->hosts[i],
+                      all->hosts[i].shelled || is_awaited(all, i) ? &why : error);
         failed++;
     }
     return failed;

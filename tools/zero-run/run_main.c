@@ -1,5 +1,6 @@
 #include "tools/zero-run/agent.h"
 #include "tools/zero-run/coordinator.h"
+#include "tools/zero-run/platform.h"
 
 #include "collectives/rendezvous/rendezvous.h"
 
@@ -29,10 +30,17 @@ static enum run_status explain(const struct run_options *options)
     struct run_binding *binding;
     boot_explain(NULL, environ, bytes, sizeof bytes);
     text.used = strlen(bytes);
-    const bool alone = boot_check_alone(environ, &error) == ZERO_OK;
+    static struct boot_hosts hosts;
+    const bool may = boot_find_hosts(&hosts, NULL, environ, &error) == ZERO_OK;
     base_text_add(
         &text, "zero-run     %s%s\n",
-        alone ? "may start ranks here" : "may not start ranks here: ", alone ? "" : error.message);
+        may ? "may start ranks here" : "may not start ranks here: ", may ? "" : error.message);
+    if (may && hosts.hosts > 1) {
+        const char *source;
+        const int each = run_platform_ranks(options, &hosts, &source);
+        base_text_add(&text, "ranks        %d on each of %d hosts, from %s\n", each, hosts.hosts,
+                      source);
+    }
     const zero_result bound = run_bind_open(&binding, options->bind, options->ranks, &bind_error);
     if (!bound && options->bind != RUN_BIND_NONE)
         run_bind_explain(binding, &text);
@@ -59,6 +67,26 @@ static zero_result occupy_standard(struct base_error *error)
     return ZERO_OK;
 }
 
+static int run_wanted(const struct run_options *options, struct base_error *error)
+{
+    static struct boot_hosts hosts;
+    const bool platform = options->far.hosts.count == 0 && !options->plan;
+    const zero_result result =
+        platform ? boot_find_hosts(&hosts, NULL, environ, error) : boot_check_alone(environ, error);
+    int status;
+    if (result)
+        return (int)complain(result == ZERO_E_UNSUPPORTED ? RUN_NOT_ALONE : RUN_ENVIRONMENT, error);
+    if (platform && hosts.hosts > 1)
+        status = run_platform(options, &hosts, error);
+    else if (options->far.hosts.count > 0 && !options->plan)
+        status = run_coordinate(options, NULL, error);
+    else
+        status = run_job(options, error);
+    if (error->result)
+        complain((enum run_status)status, error);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct base_error error = {.result = ZERO_OK};
@@ -77,15 +105,8 @@ int main(int argc, char **argv)
         status = (int)print("zero-run " ZERO_VERSION "\n");
     else if (options.explain)
         status = (int)explain(&options);
-    else if ((result = boot_check_alone(environ, &error)))
-        status =
-            (int)complain(result == ZERO_E_UNSUPPORTED ? RUN_NOT_ALONE : RUN_ENVIRONMENT, &error);
-    else {
-        status = options.far.hosts.count > 0 && !options.plan ? run_coordinate(&options, &error)
-                                                              : run_job(&options, &error);
-        if (error.result)
-            complain((enum run_status)status, &error);
-    }
+    else
+        status = run_wanted(&options, &error);
     run_options_free(&options);
     return status;
 }

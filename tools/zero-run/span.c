@@ -63,8 +63,8 @@ size_t run_records_read(const struct control_rank *from, uint64_t now_ns,
     return offsetof(struct run_records, records) + records->count * sizeof(struct control_record);
 }
 
-static void write_record(const struct control_record *record, const struct run_records *records,
-                         uint64_t now_ns, struct control_rank *to)
+static void mirror_record(const struct control_record *record, const struct run_records *records,
+                          uint64_t now_ns, struct control_rank *to)
 {
     struct control_record *slot = &to->ring[(record->number - 1) % CONTROL_RECORDS];
     *slot = *record;
@@ -85,7 +85,7 @@ bool run_records_write(const struct run_records *records, size_t bytes, uint64_t
     call.context[sizeof call.context - 1] = '\0';
     for (uint32_t i = 0; i < records->count; i++)
         if (records->records[i].number > 0)
-            write_record(&records->records[i], records, now_ns, to);
+            mirror_record(&records->records[i], records, now_ns, to);
     if (records->has_call)
         control_call_begin(to, &call);
     if (records->has_call && !records->calling)
