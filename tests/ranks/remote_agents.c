@@ -84,12 +84,6 @@ static void turn(struct agent *agent)
         printf("host %s says: %s\n", shell->host->name, line);
 }
 
-// Silence is of the network; else the process has ended, or soon has.
-static bool has_failed(const struct agent *agent)
-{
-    return agent->shell.ended || agent->shell.link.end == RUN_LINK_SILENT;
-}
-
 // Waits for all of them; false: the standard input has ended.
 static bool wait_for(uint64_t silence_ns)
 {
@@ -114,7 +108,7 @@ static int coordinate(uint64_t silence_ns)
     while (base_clock_s() < deadline && wait_for(silence_ns) && failed < hosts.count)
         for (int i = 0; i < hosts.count; i++) {
             turn(&agents[i]);
-            if (agents[i].told || !has_failed(&agents[i]))
+            if (agents[i].told || !run_shell_is_gone(&agents[i].shell))
                 continue;
             run_shell_why(&agents[i].shell, why, sizeof why);
             printf("%s\n", why);

@@ -105,9 +105,10 @@ static void await_message(int count)
 static void await_end(void)
 {
     const double deadline = base_clock_s() + PATIENCE_S;
-    while (!shell.ended)
+    while (!run_shell_is_gone(&shell))
         if (turn(), base_clock_s() > deadline)
             fail_msg("it has not ended: %s", shell.text);
+    assert_true(shell.ended);
 }
 
 static void expect_why(const char *expected)
@@ -299,11 +300,26 @@ static void what_ssh_says_is_one_line(void **state)
         use_script(script);
         start(&there);
         const double deadline = base_clock_s() + PATIENCE_S;
-        while (!shell.ended && shell.link.end != RUN_LINK_REFUSED && base_clock_s() < deadline)
+        while (!run_shell_is_gone(&shell) && base_clock_s() < deadline)
             turn();
         expect_why(rows[i].why);
         run_shell_close(&shell);
     }
+    // A link that ends before its process.
+    use_script("#!/bin/sh\nexec <&- >&-\nsleep 0.3\necho 'Permission denied' >&2\nexit 255\n");
+    start(&there);
+    await_end();
+    expect_why("host there: ssh: Permission denied: it lets this user in with a password only, or "
+               "not at all; `ssh-copy-id there` gives it a key");
+    run_shell_close(&shell);
+    use_script("#!/bin/sh\nexec sleep 60 <&- >&-\n");
+    start(&there);
+    const double began = base_clock_s();
+    while (!run_shell_is_gone(&shell) && base_clock_s() < began + PATIENCE_S)
+        turn();
+    assert_false(shell.ended);
+    expect_why("host there: it has reset its connection"); // this side's hello was not read
+    run_shell_close(&shell);
     use_script("#!/bin/sh\nexec sleep 60\n");
     start(&there);
     turn();

@@ -1,5 +1,6 @@
 #include "tools/zero-run/remote_shell_parts.h"
 
+#include "base/clock.h"
 #include "collectives/rendezvous/meeting.h"
 
 #include <arpa/inet.h>
@@ -17,6 +18,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// How long the process may take to end after its link.
+static const uint64_t linger_ns = UINT64_C(2000000000);
 
 zero_result run_shell_prepare(struct run_shell_way *way, const char *rsh, struct base_error *error)
 {
@@ -157,6 +161,7 @@ static zero_result launch(struct run_shell *shell, struct base_error *error)
     int sockets[2] = {-1, -1}, pipes[2] = {-1, -1};
     zero_result result = ZERO_OK;
     shell->used = shell->told = 0;
+    shell->quiet_ns = 0;
     shell->text[0] = '\0';
     shell->ended = shell->up = false;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) ||
@@ -309,8 +314,19 @@ static void try_path(struct run_shell *shell)
     add_text(shell, error.message, strlen(error.message));
 }
 
+bool run_shell_is_gone(const struct run_shell *shell)
+{
+    const enum run_link_end end = shell->link.end;
+    if (shell->link.state != RUN_LINK_ENDED)
+        return false;
+    return shell->ended || (end && end != RUN_LINK_EOF && end != RUN_LINK_LOST) ||
+           (shell->quiet_ns && base_clock_ns() > shell->quiet_ns + linger_ns);
+}
+
 void run_shell_turn(struct run_shell *shell)
 {
+    if (shell->link.state == RUN_LINK_ENDED && !shell->quiet_ns)
+        shell->quiet_ns = base_clock_ns();
     if (shell->ended)
         return;
     read_errors(shell, 16 * 1024);

@@ -36,16 +36,17 @@ struct run_shell {
     struct run_link link;
     const struct run_host *host;
     const struct run_shell_way *way;
-    bool local;    /**< a child, and no remote shell */
-    bool by_path;  /**< zero-run was not there: the one in PATH of its host is tried */
-    pid_t pid;     /**< of the remote shell, or the agent; 0: none */
-    int pidfd;     /**< -1: none */
-    int error_fd;  /**< what it writes to standard error; -1: none, or closed */
-    bool up;       /**< the agent has come up: what is written now is its own */
-    bool ended;    /**< the process; its link may still have something */
-    siginfo_t end; /**< how */
-    size_t used;   /**< of `text`, */
-    size_t told;   /**< of which run_shell_line() has returned so much */
+    bool local;        /**< a child, and no remote shell */
+    bool by_path;      /**< zero-run was not there: the one in PATH of its host is tried */
+    pid_t pid;         /**< of the remote shell, or the agent; 0: none */
+    int pidfd;         /**< -1: none */
+    int error_fd;      /**< what it writes to standard error; -1: none, or closed */
+    bool up;           /**< the agent has come up: what is written now is its own */
+    bool ended;        /**< the process; its link may still have something */
+    siginfo_t end;     /**< how */
+    uint64_t quiet_ns; /**< when the end of the link was seen first; 0: not yet */
+    size_t used;       /**< of `text`, */
+    size_t told;       /**< of which run_shell_line() has returned so much */
     char text[RUN_SHELL_TEXT + 1];
 };
 
@@ -79,9 +80,13 @@ void run_shell_turn(struct run_shell *shell);
  * line, which it cuts at `size`. False: there is none. *Local.* */
 bool run_shell_line(struct run_shell *shell, char *line, size_t size);
 
+/** Whether there is no agent any more, and none will come: its link has ended, and so has its
+ * process, which says why and may take a moment longer. Before that, where the link itself tells
+ * all, or the process has not followed in 2 s. To be asked after run_shell_turn(). *Local.* */
+bool run_shell_is_gone(const struct run_shell *shell);
+
 /** Why no agent came up, or how it ended, as one line: "host b: ssh: Permission denied (publickey):
- * ..." To be called when shell->ended, which comes soon after the end of the link, or when its time
- * is over. *Local.* */
+ * ..." To be called when run_shell_is_gone(), or when its time is over. *Local.* */
 void run_shell_why(const struct run_shell *shell, char *text, size_t size);
 
 /** Sends a signal to the remote shell, or to a local agent, but not to its ranks. *Local.* */
