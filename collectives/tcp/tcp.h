@@ -20,7 +20,8 @@
  *   tcp_failure.c     how all come to the same failure.
  *   tcp_refusal.c     why a rank that has met the others does not join them.
  *   tcp_show.c        small arenas that peers see.
- *   tcp_thread.c      the thread; deaths and silence.
+ *   tcp_deaths.c      ranks whose connection ends, and silent ones.
+ *   tcp_thread.c      the thread.
  *
  * This thread also tells of the comm world's failure and hears of it. It sees the end of a
  * connection: a peer that has not said that it leaves is dead. Every tick it sends something, and a

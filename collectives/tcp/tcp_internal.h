@@ -150,6 +150,19 @@ const struct net_failure *coll_net_failure(struct coll_net *net);
  * there is none to come. */
 uint64_t coll_net_settle(struct coll_net *net);
 
+/* ------------------------------------------------------------------ tcp_deaths.c */
+
+/** A peer that has not said that it leaves has died (failed: 0), or can't be heard any more
+ * (errno).
+ */
+void coll_net_lose(struct coll_net *net, struct net_peer *peer, int failed);
+
+/** A connection has come to its end, or is broken (failed: errno). */
+void coll_net_end(struct coll_net *net, struct net_peer *peer, int failed);
+
+/** Has every peer get a beat, and looks which of them have sent nothing for too long. */
+void coll_net_tick(struct coll_net *net);
+
 /* ------------------------------------------------------------------ tcp_connection.c */
 
 /** Reads and hears what has come, or of very much a part. False: the connection has ended, or

@@ -1,4 +1,4 @@
-// The thread: it moves what is to be moved, and sees who has died or is silent.
+// The thread: it moves what is to be moved, until this rank has left.
 
 #include "collectives/tcp/tcp.h"
 
@@ -36,89 +36,14 @@ static const uint64_t farewell_ns = UINT64_C(1000000000);
 /** How long for those, where silence is no matter. */
 static const uint64_t longest_farewell_ns = UINT64_C(30000000000);
 
-/* ------------------------------------------------------------------ deaths and silence */
-
-/** Whether this rank has an operation under way. */
-static bool inside(const struct coll_net *net)
-{
-    const struct host_block *own = net->group_slots[0].block;
-    return atomic_load(&own->posted) > atomic_load(&own->consumed);
-}
-
-static void report_death(struct coll_net *net, const struct net_peer *peer, int failed)
-{
-    char message[COLL_MESSAGE_BYTES], call[COLL_TEXT_BYTES];
-    if (failed == EPROTO) {
-        snprintf(message, sizeof message, "rank %d on %s has sent what is no message of this job",
-                 peer->rank, net->hosts[peer->rank]);
-        coll_net_fail(net, net->root->rank, ZERO_E_IO, message);
-        return;
-    }
-    coll_host_last_call(net->root, net->root->rank, call, sizeof call);
-    coll_death_text(net->root, peer->rank, inside(net) ? call : NULL, message);
-    if (failed != 0 && failed != ECONNRESET && failed != EPIPE) {
-        const size_t used = strlen(message);
-        snprintf(message + used, sizeof message - used, " (the connection: %s)",
-                 strerrordesc_np(failed));
-    }
-    coll_net_fail(net, net->root->rank, ZERO_E_PEER, message);
-}
-
-/** A connection has come to its end. */
-static void end(struct coll_net *net, struct net_peer *peer, int failed)
-{
-    assert(!peer->ended);
-    epoll_ctl(net->sockets, EPOLL_CTL_DEL, peer->socket, NULL);
-    peer->ended = true;
-    if (peer->left && !peer->shut) { // it waits for that
-        shutdown(peer->socket, SHUT_WR);
-        peer->shut = true;
-    }
-    if (peer->left || peer->lost || peer->done)
-        return;
-    peer->lost = true;
-    if (!coll_net_failure(net))
-        report_death(net, peer, failed);
-    // Who has noticed may be the rank's own thread: this one is to see to what comes of it.
-    eventfd_write(net->doorbell, 1);
-}
-
-static void report_silence(struct coll_net *net, const struct net_peer *peer)
-{
-    char call[COLL_TEXT_BYTES], message[COLL_MESSAGE_BYTES];
-    coll_host_last_call(net->root, peer->rank, call, sizeof call);
-    snprintf(message, sizeof message,
-             "rank %d has given no sign of life for %.1f s (its process is stopped or starved, or "
-             "its host, %s, is out of reach); its last call: %s",
-             peer->rank, (double)(peer->silent * net->tick_ns) * 1e-9, net->hosts[peer->rank],
-             call);
-    coll_net_fail(net, net->root->rank, ZERO_E_TIMEOUT, message);
-}
-
-/** Beats, and looks who does. */
-static void tick(struct coll_net *net)
-{
-    assert(net->stall_ns > 0 && net->tick_ns > 0);
-    for (int rank = 0; rank < net->root->world; rank++) {
-        struct net_peer *peer = &net->peers[rank];
-        if (!net_listens(peer))
-            continue;
-        peer->beat = true;
-        peer->silent = peer->heard ? 0 : peer->silent + 1;
-        peer->heard = false;
-        if (peer->silent * net->tick_ns >= net->stall_ns && !coll_net_failure(net))
-            report_silence(net, peer);
-    }
-}
-
-/** How long to wait for it; ticks if it is time to. */
+/** How long to wait for the next tick; ticks if it is time to. */
 static uint64_t until_tick(struct coll_net *net)
 {
     if (net->stall_ns == 0)
         return UINT64_MAX;
     const uint64_t now = base_clock_ns();
     if (now >= net->next_tick_ns) {
-        tick(net);
+        coll_net_tick(net);
         net->next_tick_ns = now + net->tick_ns;
     }
     return net->next_tick_ns - now;
@@ -153,7 +78,7 @@ static void serve(struct coll_net *net, struct net_peer *peer)
     if (!peer->left && !coll_net_send(net, peer, &failed)) {
         // What it has sent before it ended is still to be heard: that ends it.
         if (failed != EPIPE && failed != ECONNRESET)
-            end(net, peer, failed);
+            coll_net_end(net, peer, failed);
         peer->shut = true;
         return;
     }
@@ -179,7 +104,7 @@ static void rx_sockets(struct coll_net *net, const struct epoll_event *events, i
         assert(events[i].data.u32 < (uint32_t)net->root->world);
         struct net_peer *peer = &net->peers[events[i].data.u32];
         if (!peer->ended && !coll_net_receive(net, peer, &failed))
-            end(net, peer, failed);
+            coll_net_end(net, peer, failed);
     }
 }
 
@@ -283,11 +208,8 @@ void coll_net_died(struct coll_net *net, int rank)
     struct net_peer *peer = &net->peers[rank];
     pthread_mutex_lock(&net->lock);
     if (net_listens(peer)) {
-        peer->lost = true;
-        if (!coll_net_failure(net))
-            report_death(net, peer, 0);
+        coll_net_lose(net, peer, 0);
         serve_all(net);
-        eventfd_write(net->doorbell, 1);
     }
     pthread_mutex_unlock(&net->lock);
 }

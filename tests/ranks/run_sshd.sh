@@ -1,6 +1,6 @@
 #!/bin/sh
-# run_sshd.sh <remote_agents>: agents on two hosts that a real sshd lets in, and what is said where
-# it does not. Hosts are network namespaces; the test is host a. All is in namespaces of its own,
+# run_sshd.sh <remote_agents> [<zero-run> <synthetic_rank>]: agents on two hosts that a real sshd lets
+# in, and what is said where it does not; then jobs of zero-run's on both. Hosts are network namespaces; the test is host a. All is in namespaces of its own,
 # which end with it: no process is left, and no file outside of a temporary directory is changed.
 set -eu
 
@@ -26,11 +26,11 @@ if [ "$1" != inside ]; then
     trap 'exit 1' HUP INT TERM
     status=0
     unshare --net --mount --pid --fork --kill-child --mount-proc \
-        "$0" inside "$out" "$sshd" "$1" || status=$?
+        "$0" inside "$out" "$sshd" "$@" || status=$?
     exit "$status"
 fi
 
-out="$2" sshd="$3" agents="$4"
+out="$2" sshd="$3" agents="$4" zero_run="${5-}" program="${6-}"
 
 # ---------------------------------------------------------------- hosts
 
@@ -189,4 +189,88 @@ await "^host 10.77.0.2: host-b"
 on b ip link set wb down
 await "^host 10.77.0.2: it has not been heard for 1.5"
 stop
+on b ip link set wb up
+
+# ---------------------------------------------------------------- jobs of zero-run's
+
+[ -n "$zero_run" ] || { echo "passed"; exit 0; }
+
+# job <config> <status> <hosts> <command...>: on host a, to its end
+job() {
+    config="$1" expected="$2" hosts="$3" status=0
+    shift 3
+    on a timeout 100 "$zero_run" --rsh "ssh -F $out/$config" --hosts "$hosts" "$@" \
+        </dev/null >"$out/got" 2>"$out/err" || status=$?
+    cat "$out/err" >>"$out/got"
+    [ "$status" = "$expected" ] || fail "status $status instead of $expected"
+}
+
+says() { # says <words>: in its output
+    grep -q -- "$1" "$out/got" || fail "no \"$1\" in"
+}
+
+no_process() { # of a job, on any host
+    for _ in $(seq 600); do
+        pgrep -f -- "^$zero_run|^$program|^sleep 987" >/dev/null || return 0
+        sleep 0.05
+    done
+    fail "processes are left: $(pgrep -af -- "^$zero_run|^$program|^sleep 987")"
+}
+
+# The ranks end well if their fingerprint is the one of a single host. Nothing else is said.
+job ssh 0 10.77.0.1:2,10.77.0.2:2 -- "$program" 2 f32 5
+[ ! -s "$out/err" ] || fail "standard error has"
+no_process
+printf '10.77.0.1 slots=1\n10.77.0.2 slots=2 # the larger one\n' >"$out/hostfile"
+status=0
+on a "$zero_run" --rsh "ssh -F $out/ssh" --hostfile "$out/hostfile" -- \
+    sh -c 'echo "$ZERO_RANK of $ZERO_WORLD_SIZE on $(hostname)"' >"$out/got" 2>&1 || status=$?
+[ "$status" = 0 ] || fail "status $status"
+says "0 of 3 on host-a$"
+says "1 of 3 on host-b$"
+says "2 of 3 on host-b$"
+
+job ssh 69 10.77.0.1:1,10.77.0.9:1 -- "$program" 2 f32 5
+says "host 10.77.0.9: ssh: connect to host 10.77.0.9 port 22: No route to host"
+job ssh-stranger 69 10.77.0.1:1,10.77.0.2:1 -- "$program" 2 f32 5
+says "host 10.77.0.2: ssh: root@10.77.0.2: Permission denied (publickey)"
+job ssh-unknown 69 10.77.0.1:1,10.77.0.2:1 -- "$program" 2 f32 5
+says "host 10.77.0.2: ssh: Host key verification failed"
+no_process
+
+# A rank of the other host fails: its host is named, and the others are ended.
+job ssh 7 10.77.0.1:2,10.77.0.2:2 -- sh -c 'if [ "$ZERO_RANK" = 3 ]; then exit 7; fi; sleep 987'
+says "rank 3"
+says "10.77.0.2"
+no_process
+
+# The coordinator is killed, or the agent of the other host: nothing stays. These hosts have one table
+# of processes, so that the guardian of one ends the ranks of both.
+sleepers() { # until all four ranks sleep
+    for _ in $(seq 600); do
+        [ "$(pgrep -c -f "^sleep 987")" = 4 ] && return
+        sleep 0.05
+    done
+    fail "not all ranks have come"
+}
+agent_of() { # agent_of <host>: its number; its guardian, which is younger, is called the same
+    for process in $(pgrep -f -- "^$zero_run --agent"); do
+        [ "/proc/$process/ns/net" -ef "/run/netns/$1" ] || continue
+        echo "$process"
+        return
+    done
+}
+for victim in coordinator agent; do
+    on a "$zero_run" --rsh "ssh -F $out/ssh" --hosts 10.77.0.1:2,10.77.0.2:2 -- sleep 987 \
+        </dev/null >"$out/got" 2>&1 &
+    coordinator=$!
+    sleepers
+    case "$victim" in
+    coordinator) kill -9 "$(pgrep -f -- "^$zero_run --rsh")" ;;
+    agent) kill -9 "$(agent_of b)" ;;
+    esac
+    wait "$coordinator" || :
+    no_process
+done
+says "host 10.77.0.2 with ranks 2 to 3 is lost: its agent"
 echo "passed"

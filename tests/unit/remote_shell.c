@@ -305,7 +305,11 @@ static void what_ssh_says_is_one_line(void **state)
         expect_why(rows[i].why);
         run_shell_close(&shell);
     }
-    // A link that ends before its process.
+}
+
+static void a_link_may_end_before_its_process(void **state)
+{
+    (void)state;
     use_script("#!/bin/sh\nexec <&- >&-\nsleep 0.3\necho 'Permission denied' >&2\nexit 255\n");
     start(&there);
     await_end();
@@ -318,7 +322,10 @@ static void what_ssh_says_is_one_line(void **state)
     while (!run_shell_is_gone(&shell) && base_clock_s() < began + PATIENCE_S)
         turn();
     assert_false(shell.ended);
-    expect_why("host there: it has reset its connection"); // this side's hello was not read
+    char why[1024]; // what it is told depends on whether this side's hello came before the end
+    run_shell_why(&shell, why, sizeof why);
+    assert_true(!strcmp(why, "host there: it has reset its connection") ||
+                !strcmp(why, "host there: it has closed its connection"));
     run_shell_close(&shell);
     use_script("#!/bin/sh\nexec sleep 60\n");
     start(&there);
@@ -432,11 +439,17 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--agent"))
         return be_agent(argv[0]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_agent_comes_up_and_goes),   cmocka_unit_test(a_local_agent_is_a_child),
-        cmocka_unit_test(which_hosts_are_this_machine), cmocka_unit_test(every_path_is_safe),
-        cmocka_unit_test(zero_run_may_be_elsewhere),    cmocka_unit_test(what_ssh_says_is_one_line),
-        cmocka_unit_test(an_agent_that_is_lost),        cmocka_unit_test(no_remote_shell_is_said),
-        cmocka_unit_test(rsh_is_split_into_words),      cmocka_unit_test(command_lines_are_as_said),
+        cmocka_unit_test(an_agent_comes_up_and_goes),
+        cmocka_unit_test(a_local_agent_is_a_child),
+        cmocka_unit_test(which_hosts_are_this_machine),
+        cmocka_unit_test(every_path_is_safe),
+        cmocka_unit_test(zero_run_may_be_elsewhere),
+        cmocka_unit_test(what_ssh_says_is_one_line),
+        cmocka_unit_test(a_link_may_end_before_its_process),
+        cmocka_unit_test(an_agent_that_is_lost),
+        cmocka_unit_test(no_remote_shell_is_said),
+        cmocka_unit_test(rsh_is_split_into_words),
+        cmocka_unit_test(command_lines_are_as_said),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

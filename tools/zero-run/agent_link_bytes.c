@@ -19,7 +19,8 @@ enum {
 
 /* ------------------------------------------------------------------ bytes that wait */
 
-char *run_bytes_room(struct run_bytes *bytes, size_t count)
+/** Makes room for `count` bytes behind those that are there, and returns where; NULL: no memory. */
+static char *make_room(struct run_bytes *bytes, size_t count)
 {
     assert(bytes->start + bytes->used <= bytes->capacity);
     if (count <= bytes->capacity - bytes->start - bytes->used)
@@ -82,7 +83,7 @@ void run_link_add(struct run_link *link, const void *bytes, size_t count)
                       link->waiting.used);
         return;
     }
-    char *room = run_bytes_room(&link->waiting, count);
+    char *room = make_room(&link->waiting, count);
     if (!room) {
         run_link_fail(link, RUN_LINK_FAILED, "no memory for %zu bytes to send", count);
         return;
@@ -132,7 +133,7 @@ static bool is_full(const struct run_link *link)
 void run_link_read(struct run_link *link)
 {
     while (!link->eof && link->in >= 0 && !is_full(link)) {
-        char *room = run_bytes_room(&link->received, PIECE);
+        char *room = make_room(&link->received, PIECE);
         if (!room) {
             run_link_fail(link, RUN_LINK_FAILED, "no memory for what it sends");
             return;

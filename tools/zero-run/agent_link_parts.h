@@ -8,8 +8,6 @@
 
 /* ---- agent_link_bytes.c */
 
-/** Makes room for `count` bytes behind those that are there, and returns where; NULL: no memory. */
-char *run_bytes_room(struct run_bytes *bytes, size_t count);
 /** Takes bytes from the front away. */
 void run_bytes_drop(struct run_bytes *bytes, size_t count);
 void run_bytes_free(struct run_bytes *bytes);

@@ -28,7 +28,7 @@ static zero_result open_port(struct run_coordinator *all, struct base_error *err
 }
 
 // The agent of a host has called. One that calls again has been started again by its platform.
-static void let_in(struct run_coordinator *all, struct run_link *link)
+static void admit_call(struct run_coordinator *all, struct run_link *link)
 {
     const int host = link->theirs.host;
     struct run_far_host *far = host > 0 && host < all->count ? &all->hosts[host] : NULL;
@@ -61,7 +61,7 @@ void run_far_listen(struct run_coordinator *all)
         return;
     run_listener_turn(&all->listener);
     while ((link = run_listener_next(&all->listener)) != NULL)
-        let_in(all, link);
+        admit_call(all, link);
     while (run_listener_refusals(&all->listener, text, sizeof text))
         run_say(&all->job, "%s", text);
 }
@@ -159,8 +159,7 @@ static bool start_one(struct run_coordinator *all, struct run_far_host *far,
 
 static bool is_coming(const struct run_far_host *far)
 {
-    return far->shelled && !far->up && !far->lost && (!far->shell.ended || far->shell.pid == 0) &&
-           far->shell.link.state != RUN_LINK_ENDED;
+    return far->shelled && !far->up && !far->lost && !run_shell_is_gone(&far->shell);
 }
 
 static void greet(struct run_coordinator *all, struct run_far_host *far)
@@ -321,11 +320,7 @@ void run_far_look(struct run_coordinator *all, struct run_far_host *far)
     run_shell_turn(&far->shell);
     while (far->up && run_shell_line(&far->shell, line, sizeof line))
         run_say(&all->job, "host %s: %s", far->host->name, line);
-    // A child's end says more than the end of its link.
-    const bool ended =
-        far->shell.link.state == RUN_LINK_ENDED &&
-        (!far->shell.local || far->shell.ended || far->shell.link.end == RUN_LINK_SILENT);
-    if (far->up && ended)
+    if (far->up && run_shell_is_gone(&far->shell))
         lose(all, far);
 }
 
