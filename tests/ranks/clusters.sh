@@ -169,13 +169,13 @@ job="$job MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 4))"
 together kubernetes/jobset.yaml "$job JOB_COMPLETION_INDEX=0" "$job JOB_COMPLETION_INDEX=1"
 
 # A pod is told to go: all ranks save, and what they end with is a restart that counts nowhere.
-rm -rf "$here/checkpoints"
+rm -rf "$here/checkpoints" "$here/out"
 # shellcheck disable=SC2046 # words are variables
 env -i PATH="$here/bin:$PATH" HOME="$here" DATA="$here/text" CHECKPOINTS="$here/checkpoints" SLOW=1 \
     $(pet 1 0 1) sh -c "exec $(cat "$(command_of trainjob.yaml)")" >"$here/out" 2>&1 &
 first=$!
 tries=0
-until grep -q 'step 1 ' "$here/out" || [ $tries -eq 200 ]; do
+until grep -qs 'step 1 ' "$here/out" || [ $tries -eq 200 ]; do
     sleep 0.1
     tries=$((tries + 1))
 done

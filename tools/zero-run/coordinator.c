@@ -76,7 +76,9 @@ static bool ask_port(struct run_coordinator *all, struct run_far_host *head)
 static void send_starts(struct run_coordinator *all, const char *address, int port)
 {
     const struct run_job *job = &all->job;
-    int host = 0;
+    int host = 0, before = 0; // what has started zero-run may have started it again
+    if (boot_restarts(&before, environ, NULL))
+        before = 0;
     for (int i = 0; i < all->count; i++) {
         struct run_far_host *far = &all->hosts[i];
         if (!far->up || far->count == 0)
@@ -87,8 +89,8 @@ static void send_starts(struct run_coordinator *all, const char *address, int po
                       json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:i,s:i,s:i}", "is", "start",
                                 "first", far->first, "count", far->count, "world", job->count,
                                 "first_world", job->at.first_world, "token", job->token, "restarts",
-                                job->restarts.count, "address", address, "port", port, "host",
-                                host++, "hosts", all->used));
+                                before + job->restarts.count, "address", address, "port", port,
+                                "host", host++, "hosts", all->used));
     }
 }
 

@@ -28,10 +28,10 @@ static enum run_status explain(const struct run_options *options)
     struct base_text text = {bytes, sizeof bytes, 0};
     struct base_error error = {.result = ZERO_OK}, bind_error = {.result = ZERO_OK};
     struct run_binding *binding;
-    boot_explain(NULL, environ, bytes, sizeof bytes);
+    boot_explain(&options->far.given, environ, bytes, sizeof bytes);
     text.used = strlen(bytes);
     static struct boot_hosts hosts;
-    const bool may = boot_find_hosts(&hosts, NULL, environ, &error) == ZERO_OK;
+    const bool may = boot_find_hosts(&hosts, &options->far.given, environ, &error) == ZERO_OK;
     base_text_add(
         &text, "zero-run     %s%s\n",
         may ? "may start ranks here" : "may not start ranks here: ", may ? "" : error.message);
@@ -72,7 +72,7 @@ static int run_wanted(const struct run_options *options, struct base_error *erro
     static struct boot_hosts hosts;
     const bool platform = options->far.hosts.count == 0 && !options->plan;
     const zero_result result =
-        platform ? boot_find_hosts(&hosts, NULL, environ, error) : boot_check_alone(environ, error);
+        platform ? boot_find_hosts(&hosts, &options->far.given, environ, error) : boot_check_alone(environ, error);
     int status;
     if (result)
         return (int)complain(result == ZERO_E_UNSUPPORTED ? RUN_NOT_ALONE : RUN_ENVIRONMENT, error);

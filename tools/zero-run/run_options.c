@@ -107,6 +107,9 @@ static const struct option_row rows[] = {
     {"--hosts", .kind = OPTION_TEXT, .field = AT(far.host_list)},
     {"--hostfile", .kind = OPTION_TEXT, .field = AT(far.host_file)},
     {"--rsh", .kind = OPTION_TEXT, .field = AT(far.rsh)},
+    {"--nodes", .kind = OPTION_NUMBER, .field = AT(far.given.hosts), .least = 1,
+     .most = RUN_HOSTS_MAX},
+    {"--master", .kind = OPTION_TEXT, .field = AT(far.given.master)},
     {"-x", 'x', .kind = OPTION_CALL, .read = add_export},
     {"--agent-timeout", .kind = OPTION_TIME, .field = AT(far.agent_timeout_s), .least = 1},
     {"--ranks", 'n', .kind = OPTION_CALL, .read = read_ranks},
@@ -159,7 +162,12 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
     int room = 0, largest = 0;
     if (options->far.host_list && options->far.host_file)
         return zero_fail(error, ZERO_E_INVALID, "--hosts and --hostfile both say the hosts");
-    if (!options->far.host_list && !options->far.host_file)
+    const bool listed = options->far.host_list || options->far.host_file;
+    if (listed && (options->far.given.hosts || options->far.given.master))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "--hosts and --hostfile list all hosts: --nodes and --master are for "
+                         "platforms that start zero-run on each");
+    if (!listed)
         return options->far.rsh ? zero_fail(error, ZERO_E_INVALID, "--rsh is for --hosts only")
                                 : ZERO_OK;
     result = options->far.host_list ? run_hosts_parse(hosts, options->far.host_list, error)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "collectives/rendezvous/hosts_of_job.h"
 #include "tools/zero-run/host_list.h"
 #include "tools/zero-run/rank_output.h"
 
@@ -23,7 +24,8 @@ struct run_far {
     const char *rsh;                   /**< NULL: ssh */
     char **exports; /**< of `exported`: "NAME=VALUE" for the ranks of all hosts */
     int exported;
-    int agent_timeout_s; /**< without a word from a host it is lost */
+    struct boot_hosts_given given; /**< --nodes and --master, for hosts of a platform */
+    int agent_timeout_s;           /**< without a word from a host it is lost */
 };
 
 struct run_options {
