@@ -233,6 +233,8 @@ void coll_net_poll(struct coll_net *net)
     rx_sockets(net, events, count);
     if (count > 0)
         serve_all(net);
+    if (count > 0 && coll_net_failure(net))
+        eventfd_write(net->doorbell, 1); // the thread sees to what comes of it
     pthread_mutex_unlock(&net->lock);
 }
 
@@ -313,9 +315,9 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
     const size_t world = (size_t)net->root->world;
     const size_t copies = world * coll_net_copy_bytes();
     net->slice = slice_of(net->root->world);
-    net->peers = base_calloc(world, sizeof *net->peers);
+    net->peers = base_aligned_alloc(alignof(max_align_t), world * sizeof *net->peers);
     net->hosts = base_calloc(world, sizeof *net->hosts);
-    net->pieces = base_calloc(world, net->slice);
+    net->pieces = base_aligned_alloc(alignof(max_align_t), world * net->slice);
     unsigned char *memory = base_aligned_alloc(alignof(struct host_block), copies);
     net->group_slots[0] = (struct net_group_slot){coll_host_own(net->root), net->root->world,
                                                   net->root->rank, memory};
@@ -323,6 +325,8 @@ static zero_result init(struct coll_net *net, const struct boot_mesh *mesh,
         return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %zu bytes",
                          net->root->name, coll_net_bytes(net->root->world));
     memset(memory, 0, copies);
+    memset(net->peers, 0, world * sizeof *net->peers); // touched here, and in no collective
+    memset(net->pieces, 0, world * net->slice);
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
     net->sockets = epoll_create1(EPOLL_CLOEXEC);
     net->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
