@@ -195,9 +195,11 @@ static bool death_in_sight(const struct coll_comm *comm)
     return transport->dead_in_sight && transport->dead_in_sight(comm->comm_world->root) >= 0;
 }
 
-static void spin(struct coll_comm *comm, struct waiter *waiter)
+/** Only for small operations: what a rank does between two looks of a longer one may take long,
+ * and its peers would wait for it. */
+static void spin(struct coll_comm *comm, const struct coll_request *request, struct waiter *waiter)
 {
-    waiter->polls = comm->transport->poll != NULL;
+    waiter->polls = comm->transport->poll && coll_kind_is_small(request->kind);
     if (waiter->polls)
         comm->transport->poll(comm);
     base_cpu_relax();
@@ -224,7 +226,7 @@ static void pause_once(struct coll_comm *comm, const struct coll_request *reques
     assert(waiter->checked_ns <= waited_ns);
     if (waiter->yields == 0 && waited_ns <= comm_world->spin_ns >> comm_world->doubt &&
         (round < comm_world->spins || comm_world->spin_ns > 0)) {
-        spin(comm, waiter);
+        spin(comm, request, waiter);
         return;
     }
     stop_polling(comm, waiter);

@@ -110,6 +110,8 @@ struct host_last_call {
 struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */
     _Atomic uint32_t doorbell;                    /**< of the root: see host_join.c */
+    _Atomic uint32_t retired;                     /**< of the root: its owner is about to leave, and
+                                                         brings nothing more */
     alignas(HOST_LINE) _Atomic uint64_t consumed; /**< operations done with; HOST_GONE: left */
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
@@ -199,6 +201,12 @@ void coll_host_prepare(struct host_block *block);
 
 /** Whether a rank has left. *Local.* */
 bool coll_host_left(const struct coll_comm *comm, int rank);
+
+/** This rank is about to leave: it brings nothing more for the ranks of its host. *Local.* */
+void coll_host_retire(struct coll_comm *root);
+
+/** Whether a rank of this host has left, or brings nothing more. *Local.* */
+bool coll_host_retired(const struct coll_comm *comm, int rank);
 
 /** The functions of the table that all such transports have in common. */
 void coll_host_wake(struct coll_comm *comm);

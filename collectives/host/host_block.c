@@ -35,6 +35,20 @@ bool coll_host_left(const struct coll_comm *comm, int rank)
     return atomic_load(&coll_host_of(comm)->blocks[rank]->consumed) == HOST_GONE;
 }
 
+void coll_host_retire(struct coll_comm *root)
+{
+    assert(root == root->comm_world->root);
+    atomic_store(&coll_host_own(root)->retired, 1);
+    coll_host_wake(root);
+}
+
+bool coll_host_retired(const struct coll_comm *comm, int rank)
+{
+    assert(!coll_host_of(comm)->far[rank]);
+    return coll_host_left(comm, rank) ||
+           atomic_load(&coll_host_of(comm)->blocks[rank]->retired) != 0;
+}
+
 /* ------------------------------------------------------------------ sleeping and waking */
 
 // A rank that changes something that others may wait for (a ringer) stores it with release, rings

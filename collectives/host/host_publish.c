@@ -1,7 +1,7 @@
 // A publication: an all-gather without a receiving side. The near ranks of an owner see what it has
 // written. If that lies in a shared arena the ranks of each other host bring it into their host's
 // memory of that arena, once: each of them a part. A rank is done when all ranks of its host have
-// brought their parts, which they count as steps. The part of a rank that has left is brought by
+// brought their parts, which they count as steps. The part of a rank that leaves is brought by
 // those that wait for it.
 
 #include "collectives/host/host.h"
@@ -117,7 +117,8 @@ static zero_result bring_parts(struct coll_comm *comm, const struct coll_request
     return result;
 }
 
-/** Brings the part of a rank that has left without it. */
+/** Brings the part of a rank that leaves without it. A rank that waits until its own parts are read
+ * does not bring others: two hosts of such ranks would wait for each other. */
 static zero_result take_over(struct coll_comm *comm, const struct coll_request *request, int rank)
 {
     struct host_comm *host = coll_host_of(comm);
@@ -142,7 +143,7 @@ static zero_result await_parts(struct coll_comm *comm, const struct coll_request
         if (host->far[rank] || host->fetched[rank] == TAKEN_OVER || !coll_host_behind(comm, rank))
             continue;
         const zero_result result =
-            coll_host_left(comm, rank) ? take_over(comm, request, rank) : ZERO_AGAIN;
+            coll_host_retired(comm, rank) ? take_over(comm, request, rank) : ZERO_AGAIN;
         if (result != ZERO_OK)
             return result;
     }

@@ -65,7 +65,7 @@ static bool is_late(const struct coll_comm *comm, const struct coll_request *old
 {
     if (is_publication(oldest))
         return !coll_host_of(comm)->far[rank] && coll_host_of(comm)->far_count > 0 &&
-               coll_host_behind(comm, rank) && !coll_host_left(comm, rank);
+               coll_host_behind(comm, rank) && !coll_host_retired(comm, rank);
     return oldest->kind == COLL_ALL_REDUCE_BULK && coll_host_behind(comm, rank);
 }
 

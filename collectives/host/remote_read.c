@@ -402,8 +402,9 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
     // The process may run another program by now, and have let its memory be read, or not.
     if (coll_live_ended(&coll_host_of(comm)->root_blocks[rank]->live))
         failed = ESRCH;
-    // Where deaths travel, all ranks come to one failure: this rank does not declare its own.
-    if (failed == ESRCH && coll_host_of(comm)->send_changes)
+    // Where deaths travel, all ranks come to one failure: this rank does not declare its own. Of a
+    // rank that has left no death is told.
+    if (failed == ESRCH && coll_host_of(comm)->send_changes && !coll_host_left(comm, rank))
         return ZERO_AGAIN;
     return failed == 0 ? ZERO_OK
                        : fail_read(comm, request, rank, address + done, bytes - done, failed);

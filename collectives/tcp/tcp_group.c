@@ -143,6 +143,7 @@ static bool anyone_needs(const struct coll_net *net)
 static void retire(struct coll_net *net)
 {
     coll_host_cancel_reads(net->root);
+    coll_host_retire(net->root);
     pthread_mutex_lock(&net->lock);
     for (int rank = 0; rank < net->root->world; rank++)
         net->peers[rank].retires = net->peers[rank].far;

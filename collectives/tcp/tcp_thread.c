@@ -36,19 +36,6 @@ static const uint64_t farewell_ns = UINT64_C(1000000000);
 /** How long for those, where silence is no matter. */
 static const uint64_t longest_farewell_ns = UINT64_C(30000000000);
 
-/** How long to wait for the next tick; ticks if it is time to. */
-static uint64_t until_tick(struct coll_net *net)
-{
-    if (net->stall_ns == 0)
-        return UINT64_MAX;
-    const uint64_t now = base_clock_ns();
-    if (now >= net->next_tick_ns) {
-        coll_net_tick(net);
-        net->next_tick_ns = now + net->tick_ns;
-    }
-    return net->next_tick_ns - now;
-}
-
 /** The less of two times as epoll_wait() takes it: in milliseconds, -1 for none. */
 static int wait_ms(uint64_t a, uint64_t b)
 {
@@ -106,6 +93,22 @@ static void rx_sockets(struct coll_net *net, const struct epoll_event *events, i
         if (!peer->ended && !coll_net_receive(net, peer, &failed))
             coll_net_end(net, peer, failed);
     }
+}
+
+/** How long to wait for the next tick; ticks if it is time to. */
+static uint64_t until_tick(struct coll_net *net)
+{
+    struct epoll_event ready[EVENTS];
+    if (net->stall_ns == 0)
+        return UINT64_MAX;
+    const uint64_t now = base_clock_ns();
+    if (now >= net->next_tick_ns) {
+        // The rank may have left the connections unread while it computes.
+        rx_sockets(net, ready, epoll_wait(net->sockets, ready, EVENTS, 0));
+        coll_net_tick(net);
+        net->next_tick_ns = now + net->tick_ns;
+    }
+    return net->next_tick_ns - now;
 }
 
 /** Sees to what the thread was woken for. */

@@ -96,11 +96,13 @@ static bool travels(const char *entry)
     return found;
 }
 
-static json_t *list_environment(const struct run_options *options)
+static json_t *list_environment(const struct run_coordinator *all)
 {
+    const struct run_options *options = all->options;
     json_t *list = json_array();
+    // Only ssh's channel may carry the secret. Hosts of a platform have it.
     for (char **entry = environ; entry && *entry; entry++)
-        if (travels(*entry))
+        if (travels(*entry) && !(all->platform && !strncmp(*entry, "ZERO_SECRET=", 12)))
             json_array_append_new(list, json_string(*entry)); // one that is no UTF-8 stays here
     for (int i = 0; i < options->far.exported; i++)
         json_array_append_new(list, json_string(options->far.exports[i]));
@@ -125,7 +127,7 @@ static json_t *describe_begin(const struct run_coordinator *all, const struct ru
     json_t *begin =
         json_pack("{s:s,s:i,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin", "slots",
                   far->slots, "directory", directory, "program", list_program(options->program),
-                  "environment", list_environment(options), "bind", (int)options->bind, "pty",
+                  "environment", list_environment(all), "bind", (int)options->bind, "pty",
                   (int)options->pty, "grace", options->grace_s, "silence",
                   options->far.agent_timeout_s, "metrics", options->metrics != NULL, "watched",
                   (int)all->job.output.out.watched, "stop_signals", signals);

@@ -114,17 +114,22 @@ bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose)
            (purpose == ENG_FOR_GATHERED && z->config.params_nvme);
 }
 
+/** Where a rank's sums are among those of all, behind those of the rank before it. */
+static struct coll_span sums_behind(const zero_ctx *z, const struct coll_span *before, int rank)
+{
+    struct coll_span span = {before->offset + before->count, 0};
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        if (!z->layout.buckets[s].frozen)
+            span.count += z->layout.buckets[s].elements[rank].count * sizeof(float);
+    return span;
+}
+
 /** Where the sums of a rank are among all of them. */
 static struct coll_span sums_of(const zero_ctx *z, int rank)
 {
     struct coll_span span = {0, 0};
-    for (int each = 0; each <= rank; each++) {
-        span.offset += span.count;
-        span.count = 0;
-        for (size_t s = 0; s < z->layout.bucket_count; s++)
-            if (!z->layout.buckets[s].frozen)
-                span.count += z->layout.buckets[s].elements[each].count * sizeof(float);
-    }
+    for (int each = 0; each <= rank; each++)
+        span = sums_behind(z, &span, each);
     return span;
 }
 
@@ -278,8 +283,9 @@ size_t eng_memory_tables(const zero_ctx *z, const struct eng_placement *placemen
 
 static void place_all_sums(zero_ctx *z)
 {
+    struct coll_span span = {0, 0};
     for (int rank = 0; rank < z->config.world; rank++)
-        z->publication.all_sums[rank] = sums_of(z, rank);
+        z->publication.all_sums[rank] = span = sums_behind(z, &span, rank);
 }
 
 static zero_result allocate_tables(zero_ctx *z, struct base_error *error)
