@@ -78,10 +78,12 @@ static int coordinate(const struct run_options *options, const struct boot_hosts
         snprintf(list->list[i].name, RUN_HOST_BYTES, "%d", i);
     }
     strcpy(list->list[0].name, "localhost");
-    all.least =
-        options->least < options->ranks ? options->least * hosts->hosts : ranks * hosts->hosts;
-    all.ranks = ranks * hosts->hosts;
-    const int status = run_coordinate(&all, hosts, error);
+    const int least = options->least < options->ranks ? options->least : ranks;
+    all.shown = NULL;
+    int status = RUN_USAGE;
+    if (!run_options_take_ranks(&all, least * hosts->hosts, ranks * hosts->hosts, error))
+        status = run_coordinate(&all, hosts, error);
+    base_free(all.shown);
     run_hosts_free(list);
     return status;
 }

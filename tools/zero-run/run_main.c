@@ -67,21 +67,30 @@ static zero_result occupy_standard(struct base_error *error)
     return ZERO_OK;
 }
 
-static int run_wanted(const struct run_options *options, struct base_error *error)
+// A job whose hosts are known: this one, or those of the command line.
+static int run_here(struct run_options *options, const struct boot_hosts *hosts,
+                    struct base_error *error)
+{
+    const bool said = hosts->ranks > 0 && !options->far.ranks_given;
+    const zero_result result = run_options_take_ranks(options, said ? hosts->ranks : options->least,
+                                                      said ? hosts->ranks : options->ranks, error);
+    if (result)
+        return result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
+    return options->far.hosts.count > 0 && !options->plan ? run_coordinate(options, NULL, error)
+                                                          : run_job(options, error);
+}
+
+static int run_wanted(struct run_options *options, struct base_error *error)
 {
     static struct boot_hosts hosts;
     const bool platform = options->far.hosts.count == 0 && !options->plan;
-    const zero_result result =
-        platform ? boot_find_hosts(&hosts, &options->far.given, environ, error) : boot_check_alone(environ, error);
-    int status;
+    const zero_result result = platform
+                                   ? boot_find_hosts(&hosts, &options->far.given, environ, error)
+                                   : boot_check_alone(environ, error);
     if (result)
         return (int)complain(result == ZERO_E_UNSUPPORTED ? RUN_NOT_ALONE : RUN_ENVIRONMENT, error);
-    if (platform && hosts.hosts > 1)
-        status = run_platform(options, &hosts, error);
-    else if (options->far.hosts.count > 0 && !options->plan)
-        status = run_coordinate(options, NULL, error);
-    else
-        status = run_job(options, error);
+    const int status = platform && hosts.hosts > 1 ? run_platform(options, &hosts, error)
+                                                   : run_here(options, &hosts, error);
     if (error->result)
         complain((enum run_status)status, error);
     return status;

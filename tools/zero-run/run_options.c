@@ -231,14 +231,15 @@ static zero_result check_world(struct run_options *options, struct base_error *e
     return ZERO_OK;
 }
 
-// Whose output is shown: known when -n is.
-static zero_result check_only(struct run_options *options, struct base_error *error)
+zero_result run_options_take_ranks(struct run_options *options, int least, int ranks,
+                                   struct base_error *error)
 {
+    options->ranks = ranks;
+    options->least = least;
+    base_free(options->shown);
+    options->shown = NULL;
     if (!options->only)
         return ZERO_OK;
-    if (options->plan || options->explain)
-        return zero_fail(error, ZERO_E_INVALID, "%s starts no ranks, so --only has no effect",
-                         options->plan ? "--plan" : "--explain");
     options->shown = base_calloc((size_t)options->ranks, sizeof *options->shown);
     if (!options->shown)
         return zero_fail(error, ZERO_E_NOMEM, "no memory for --only");
@@ -257,12 +258,13 @@ static zero_result check(struct run_options *options, struct base_error *error)
         return zero_fail(error, ZERO_E_INVALID, "--explain starts nothing, but there is a program");
     if (!options->explain && !*options->program)
         return zero_fail(error, ZERO_E_INVALID, "no program given");
+    if (options->only && (options->plan || options->explain))
+        return zero_fail(error, ZERO_E_INVALID, "%s starts no ranks, so --only has no effect",
+                         options->plan ? "--plan" : "--explain");
     zero_result result = check_hosts(options, error);
     if (!result)
         result = check_world(options, error);
-    if (!result)
-        result = check_restarts(options, error);
-    return result ? result : check_only(options, error);
+    return result ? result : check_restarts(options, error);
 }
 
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,

@@ -60,6 +60,10 @@ struct run_options {
  * either case. */
 zero_result run_options_parse(struct run_options *options, int argc, char **argv,
                               struct base_error *error);
+/** Takes the number of ranks to start, and to go on with at least, which a platform may say: what
+ * --only shows follows from it. ZERO_E_INVALID: --only names others. ZERO_E_NOMEM. */
+zero_result run_options_take_ranks(struct run_options *options, int least, int ranks,
+                                   struct base_error *error);
 void run_options_free(struct run_options *options);
 
 /* ------------------------------------------------------------------ rank_filter.c */
