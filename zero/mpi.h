@@ -22,6 +22,7 @@
 #include <zero/configuration.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <mpi.h>
 #include <netinet/in.h>
@@ -132,7 +133,10 @@ static inline unsigned zero_mpi_reached(const struct zero_mpi_offer *offer)
         struct pollfd call = {fds[i], POLLOUT, 0};
         int failure = 1;
         socklen_t size = (socklen_t)sizeof failure;
-        const int answered = fds[i] < 0 ? -1 : poll(&call, 1, wait_ms);
+        int answered = -1;
+        do
+            answered = fds[i] < 0 ? -1 : poll(&call, 1, wait_ms);
+        while (fds[i] >= 0 && answered < 0 && errno == EINTR);
         if (answered == 0) // all calls began together: the others have had their time, too
             wait_ms = 0;
         if (answered == 1 && !getsockopt(fds[i], SOL_SOCKET, SO_ERROR, &failure, &size) && !failure)
@@ -172,7 +176,7 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
     offer->trusted = address && *address && strlen(address) < ZERO_MPI_NAME_BYTES;
     if (offer->trusted && port)
         offer->port = (int32_t)strtol(port, NULL, 10);
-    if (offer->trusted && fd >= 0) {
+    if (offer->trusted && offer->port) {
         memcpy((char *)offer->addresses, address, strlen(address) + 1);
         offer->count = 1;
     } else if (fd >= 0)
@@ -181,11 +185,22 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
 }
 
 /** Whether a launcher has started several processes of which MPI knows this one only. */
-static inline int zero_mpi_is_lost(void)
+static inline int zero_mpi_is_lost(MPI_Comm comm)
 {
-    static const char *const counts[] = {"ZERO_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                         "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"};
+    static const char *const counts[] = {"ZERO_WORLD_SIZE",
+                                         "OMPI_COMM_WORLD_SIZE",
+                                         "PMI_SIZE",
+                                         "MV2_COMM_WORLD_SIZE",
+                                         "JSM_NAMESPACE_SIZE",
+                                         "FLUX_JOB_SIZE",
+                                         "SLURM_STEP_NUM_TASKS",
+                                         "MPI_LOCALNRANKS",
+                                         "MPIRUN_NPROCS",
+                                         "WORLD_SIZE"};
+    static const char *const ranks[] = {"PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE"};
     int known = 0;
+    if (MPI_Comm_size(comm, &known) || known > 1)
+        return 0;
     if (MPI_Comm_size(MPI_COMM_WORLD, &known) || known > 1)
         return 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -194,6 +209,11 @@ static inline int zero_mpi_is_lost(void)
             known = (int)strtol(count, NULL, 10);
         if (count && (i == 0 || known > 1))
             return known > 1;
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        const char *rank = getenv(ranks[i]);
+        if (rank && strtol(rank, NULL, 10) > 0)
+            return 1;
     }
     return 0;
 }
@@ -234,7 +254,7 @@ static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm com
     unsigned mine = 0, all = 0;
     int rank = 0, world = 0, fd = -1, chosen = 0;
     memset(&offer, 0, sizeof offer);
-    if (comm == MPI_COMM_NULL || zero_mpi_is_lost())
+    if (comm == MPI_COMM_NULL || zero_mpi_is_lost(comm))
         return ZERO_E_INVALID;
     if (MPI_Comm_rank(comm, &rank) || MPI_Comm_size(comm, &world))
         return ZERO_E_IO;

@@ -369,6 +369,28 @@ static zero_result find_by_launcher(struct search *search)
     return result ? result : find_host_0(search);
 }
 
+// A launcher says that this process is all of its job, which the command line may contradict.
+static zero_result find_alone(const struct search *search)
+{
+    const struct boot_reading *said = &search->survey.families[search->survey.winner];
+    search->hosts->hosts = 1;
+    if (search->given->hosts > 1)
+        return zero_fail(search->error, ZERO_E_INVALID,
+                         "--nodes %d and %s disagree: unset the one that does not hold",
+                         search->given->hosts, said->source);
+    return ZERO_OK;
+}
+
+// Where another host is, there is one.
+static zero_result check_master(const struct search *search)
+{
+    if (!search->given->master || search->given->hosts == 1 || search->hosts->hosts > 1)
+        return ZERO_OK;
+    return zero_fail(search->error, ZERO_E_UNSUPPORTED,
+                     "--master says that there are other hosts, and nothing says how many: give "
+                     "--nodes");
+}
+
 zero_result boot_find_hosts(struct boot_hosts *hosts, const struct boot_hosts_given *given,
                             char *const *environment, struct base_error *error)
 {
@@ -392,9 +414,11 @@ zero_result boot_find_hosts(struct boot_hosts *hosts, const struct boot_hosts_gi
     if (winner >= 0 && search.survey.families[winner].world > 1)
         result = find_by_launcher(&search);
     else if (winner >= 0)
-        hosts->hosts = 1;
+        result = find_alone(&search);
     else
         result = find_by_platforms(&search);
+    if (!result)
+        result = check_master(&search);
     if (result)
         return result;
     assert(hosts->hosts == 1 || hosts->master.port);

@@ -20,7 +20,7 @@
 enum {
     BOOT_JOB_BYTES = 192,       /**< a job id with its final zero */
     BOOT_NAME_BYTES = 96,       /**< a communicator's name with its final zero */
-    BOOT_WORLD_MAX = 16384,     /**< the most ranks of a job */
+    BOOT_WORLD_MAX = 16384,     /**< the most ranks that a plan is made for */
     BOOT_HOST_RANKS_MAX = 4096, /**< the most ranks of a job on one host */
     BOOT_FDS_MAX = 64,          /**< the most descriptors a rank passes in one exchange */
     BOOT_BYTES_MAX = 1 << 20,   /**< the most bytes a rank passes in one exchange */

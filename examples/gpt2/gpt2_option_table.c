@@ -62,7 +62,7 @@ const struct spec specs[] = {
      "compute activations again in backward, not keep them; changes no bit"},
     {"ranks", "N", INTEGER, AT(ranks), 1, 1024, NULL,
      "run N ranks as threads of this process (default: what the launcher says)"},
-    {"transport", "auto|self|threads|shm|tcp", CHOICE, AT(transport), 0, 0, "auto",
+    {"transport", "auto|self|threads|shm|tcp|ucx", CHOICE, AT(transport), 0, 0, "auto",
      "how ranks exchange data"},
     {"prefetch", "N", INTEGER, AT(prefetch), 0, 1024, NULL,
      "units gathered ahead at stage 3 (default 2; 4 with --offload-params nvme)"},

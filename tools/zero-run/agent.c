@@ -293,7 +293,8 @@ static void take_frames(struct run_agent *agent)
 {
     struct run_frame frame;
     run_link_turn(agent->link);
-    while (run_link_next(agent->link, &frame)) {
+    // What comes behind an order to start is for the ranks of that start.
+    while (!agent->start && run_link_next(agent->link, &frame)) {
         if (frame.type == RUN_FRAME_CONTROL)
             hear(agent, frame.object);
         json_decref(frame.object);

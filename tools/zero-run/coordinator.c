@@ -109,6 +109,26 @@ static enum run_status pass_reason(const struct run_coordinator *all, struct bas
     return (enum run_status)all->status;
 }
 
+// A host may have been lost since its room was counted.
+static zero_result check_hosts(const struct run_coordinator *all, struct base_error *error)
+{
+    int dealt = 0;
+    for (int i = 0; i < all->count; i++) {
+        const struct run_far_host *far = &all->hosts[i];
+        dealt += far->count;
+        if (far->count > 0 && !far->up)
+            return zero_fail(error, ZERO_E_PEER,
+                             "host %s was lost while the ranks were about to start",
+                             far->host->name);
+    }
+    return dealt == all->job.count
+               ? ZERO_OK
+               : zero_fail(error, ZERO_E_PEER,
+                           "the hosts that are left have room for %d of %d ranks that were about "
+                           "to start",
+                           dealt, all->job.count);
+}
+
 // Starts the ranks on all hosts once, and sees to them until none is left.
 static enum run_status start_ranks(struct run_coordinator *all, struct base_error *error)
 {
@@ -117,7 +137,12 @@ static enum run_status start_ranks(struct run_coordinator *all, struct base_erro
     run_far_deal(all, job->count);
     struct run_far_host *head = first_used(all);
     all->status = 0;
-    if (!head || !ask_port(all, head)) {
+    const bool has_port = head && ask_port(all, head);
+    if (job->stop.signals)
+        return RUN_STOPPED;
+    if (check_hosts(all, error))
+        return RUN_NOT_ALONE;
+    if (!has_port) {
         zero_fail(error, ZERO_E_IO, "host %s has no port for the ranks to meet at",
                   head ? head->host->name : "?");
         return RUN_SYSTEM;
@@ -182,10 +207,11 @@ int run_coordinate(const struct run_options *options, const struct boot_hosts *p
     int status = (int)prepare_job(&all, error);
     if (status)
         goto out;
-    if (run_far_start(&all, &ignored) > 0)
-        status = all.job.stop.signals ? RUN_STOPPED : RUN_NOT_ALONE;
-    else if (all.status)
+    const int missing = run_far_start(&all, &ignored);
+    if (all.status)
         status = (int)pass_reason(&all, error);
+    else if (missing > 0)
+        status = all.job.stop.signals ? RUN_STOPPED : RUN_NOT_ALONE;
     else
         status = run_starts(&all, error);
     run_far_close(&all, status);

@@ -79,8 +79,11 @@ static void take_end(struct run_coordinator *all, const struct run_far_host *far
     struct run_rank *rank = is_mine(far, number) ? run_job_rank(job, number) : NULL;
     if (!rank || rank->ended)
         return;
-    rank->end.si_code = run_span_number(report, "code", CLD_EXITED);
-    rank->end.si_status = run_span_number(report, "number", 1);
+    const int code = run_span_number(report, "code", CLD_EXITED);
+    const int how = run_span_number(report, "number", 1);
+    const bool killed = code == CLD_KILLED || code == CLD_DUMPED;
+    rank->end.si_code = killed ? code : CLD_EXITED;
+    rank->end.si_status = how >= 0 && how < (killed ? NSIG : 256) ? how : 1;
     rank->end.si_pid = rank->pid;
     rank->oom = (enum run_oom_verdict)run_span_number(report, "oom", RUN_OOM_UNKNOWN);
     rank->well = json_is_true(json_object_get(report, "well"));
@@ -119,7 +122,7 @@ static void take_status(struct run_coordinator *all, const struct run_far_host *
     const int status = run_span_number(report, "status", 0);
     if (!status || all->status)
         return;
-    all->status = status;
+    all->status = status >= RUN_USAGE && status <= RUN_ENVIRONMENT ? status : RUN_SYSTEM;
     all->why = (struct base_error){.result = ZERO_OK};
     zero_fail(&all->why, ZERO_E_IO, "host %s: %s", far->host->name, run_span_text(report, "text"));
 }
@@ -132,6 +135,8 @@ static void take_started(struct run_coordinator *all, struct run_far_host *far,
     take_status(all, far, report);
     for (int i = 0; i < far->count; i++) {
         struct run_rank *rank = &job->ranks[far->first + i];
+        if (rank->pid || rank->ended)
+            continue;
         rank->pid = (pid_t)json_integer_value(json_array_get(pids, (size_t)i));
         if (rank->pid)
             continue;

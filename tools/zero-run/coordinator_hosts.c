@@ -203,15 +203,22 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
     close_shell(far);
 }
 
+// The agent of a platform's host calls by itself, and may have done so already.
+static void await_call(struct run_far_host *far)
+{
+    if (far->lost || (far->shelled && run_shell_is_gone(&far->shell)))
+        close_shell(far);
+}
+
 int run_far_start(struct run_coordinator *all, struct base_error *error)
 {
     struct run_job *job = &all->job;
     const uint64_t deadline = base_clock_ns() + (all->platform ? calling_ns : coming_ns);
     int failed = 0;
     for (int i = 0; i < all->count; i++)
-        if (all->platform && i > 0 && all->hosts[i].lost)
-            close_shell(&all->hosts[i]);
-        else if (!all->hosts[i].up && !is_awaited(all, i))
+        if (all->platform && i > 0)
+            await_call(&all->hosts[i]);
+        else if (!all->hosts[i].up)
             start_one(all, &all->hosts[i], error);
     while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
         run_turn(job, 100);
@@ -224,7 +231,7 @@ int run_far_start(struct run_coordinator *all, struct base_error *error)
         struct base_error why = {.result = ZERO_OK};
         if (all->hosts[i].up)
             continue;
-        if (job->stop.signals == 0)
+        if (job->stop.signals == 0 && !all->status) // which has a reason of its own
             leave_out(all, &all->hosts[i],
                       all->hosts[i].shelled || is_awaited(all, i) ? &why : error);
         failed++;
@@ -302,7 +309,7 @@ static void lose(struct run_coordinator *all, struct run_far_host *far)
     const bool ranks = far->busy && far->count > 0;
     far->up = far->busy = false;
     far->lost = true;
-    if (all->closing)
+    if (all->closing || (all->status && !ranks))
         return;
     if (ranks && far->count > 1)
         run_say(&all->job, "host %s with ranks %d to %d is lost: %s", far->host->name, far->first,

@@ -67,6 +67,11 @@ static int coordinate(const struct run_options *options, const struct boot_hosts
         zero_fail(error, ZERO_E_INVALID, "--trace is for a job of one host");
         return RUN_USAGE;
     }
+    if (!*hosts->master.secret)
+        fprintf(stderr,
+                "zero-run: ZERO_SECRET is not set: whatever reaches port %d of this host can join "
+                "the job\n",
+                hosts->master.port);
     list->list = base_calloc((size_t)hosts->hosts, sizeof *list->list);
     if (!list->list) {
         zero_fail(error, ZERO_E_NOMEM, "no memory for %d hosts", hosts->hosts);

@@ -2,8 +2,9 @@
  * tools/zero-run/remote_shell.h: starts the agent of a host, by a remote shell or as a child, with
  * its link (agent_link.h) as standard input and output.
  *
- * No port is listened at, no secret travels, and no byte of a user's goes through a shell: ssh's
- * channel is the link. Whatever ssh and the agent write to standard error comes back here, too.
+ * No port is listened at, a secret travels inside ssh's channel only, and no byte of a user's goes
+ * through a shell: ssh's channel is the link. Whatever ssh and the agent write to standard error
+ * comes back here, too.
  *
  *   remote_shell.c          the processes, and what they write.
  *   remote_shell_command.c  command lines: words of --rsh, and quoting.

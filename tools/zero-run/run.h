@@ -231,7 +231,7 @@ struct run_stop {
     bool stopping;    /**< the ranks have been told to end */
     sigset_t sent;    /**< signals that the ranks of this start have got from zero-run */
     int ended_by;     /**< the last of them that was to end them; 0: none */
-    bool timed_out;
+    bool timed_out, told_far; /**< an agent's platform has sent the first of the signals */
 };
 
 /** Which of a job's ranks are here. */

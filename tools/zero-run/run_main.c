@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,6 +77,8 @@ static int run_here(struct run_options *options, const struct boot_hosts *hosts,
                                                       said ? hosts->ranks : options->ranks, error);
     if (result)
         return result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
+    for (int i = 0; i < options->far.exported && options->far.hosts.count == 0; i++)
+        putenv(options->far.exports[i]);
     return options->far.hosts.count > 0 && !options->plan ? run_coordinate(options, NULL, error)
                                                           : run_job(options, error);
 }

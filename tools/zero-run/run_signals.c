@@ -124,6 +124,11 @@ static void pass_stop(struct run_job *job, int number)
         job->span->ops->came(job, number);
         return;
     }
+    // The platform that has told another host tells this one, too.
+    if (job->stop.told_far) {
+        job->stop.told_far = false;
+        return;
+    }
     if (job->stop.signals++ > 0) {
         run_kill(job);
         return;
@@ -187,8 +192,10 @@ static void take(struct run_job *job, const struct signalfd_siginfo *got)
 // A platform sends it to every host, so one is all of them.
 void run_signals_take_far(struct run_job *job, int number)
 {
-    if (job->stop.signals == 0)
-        pass_stop(job, number);
+    if (job->stop.signals != 0 || number <= 0 || number >= NSIG)
+        return;
+    pass_stop(job, number);
+    job->stop.told_far = true;
 }
 
 void run_signals_take(struct run_job *job)
