@@ -4,9 +4,37 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+// What agents are told travels as JSON, which is UTF-8.
+static zero_result check_text(const char *what, const char *text, struct base_error *error)
+{
+    json_t *value = json_string(text ? text : "");
+    json_decref(value);
+    return value ? ZERO_OK
+                 : zero_fail(error, ZERO_E_INVALID,
+                             "%s is no UTF-8, which several hosts need: '%.100s'", what, text);
+}
+
+static zero_result check_texts(const struct run_options *options, struct base_error *error)
+{
+    char directory[PATH_MAX] = "";
+    zero_result result = ZERO_OK;
+    for (char **word = options->program; *word && !result; word++)
+        result = check_text("the program, or an argument of it,", *word, error);
+    for (int i = 0; i < options->far.exported && !result; i++)
+        result = check_text("-x", options->far.exports[i], error);
+    if (!result)
+        result = check_text("-o", options->settings, error);
+    if (!result)
+        result = check_text("--log-dir", options->log_dir, error);
+    if (!result && getcwd(directory, sizeof directory))
+        result = check_text("the working directory", directory, error);
+    return result;
+}
 
 static enum run_status prepare_job(struct run_coordinator *all, struct base_error *error)
 {
@@ -24,7 +52,7 @@ static enum run_status prepare_job(struct run_coordinator *all, struct base_erro
     if (run_signals_begin(job, error) || run_supervise_begin(job, error) ||
         run_watch_begin(job, error))
         return RUN_SYSTEM;
-    if (run_files_check(options, error))
+    if (run_files_check(options, error) || check_texts(options, error))
         return RUN_USAGE;
     if (options->metrics && run_metrics_open(&job->metrics, options->metrics, error))
         return RUN_CANNOT_CREATE;
@@ -42,6 +70,12 @@ static struct run_far_host *first_used(const struct run_coordinator *all)
     return NULL;
 }
 
+// Whether each machine means itself by a name.
+static bool names_loopback(const char *name)
+{
+    return !strcmp(name, "localhost") || !strncmp(name, "127.", 4) || !strcmp(name, "::1");
+}
+
 // Where the ranks meet: at the first host's address, as the others know it.
 static void choose_address(const struct run_coordinator *all, const struct run_far_host *head,
                            char *address, size_t size)
@@ -53,7 +87,7 @@ static void choose_address(const struct run_coordinator *all, const struct run_f
     if (all->platform) {
         const char *given = all->platform->master.address;
         snprintf(address, size, "%s", given);
-        if (!*given || !strncmp(given, "localhost", 9) || !strncmp(given, "127.", 4))
+        if (!*given || names_loopback(given))
             gethostname(address, size - 1);
         return;
     }
@@ -61,7 +95,7 @@ static void choose_address(const struct run_coordinator *all, const struct run_f
         name = "127.0.0.1";
     snprintf(address, size, "%s", name);
     // A name by which this machine is meant here is another one elsewhere.
-    if (!all_here && head->shell.local && !strncmp(name, "localhost", 9))
+    if (!all_here && names_loopback(name))
         gethostname(address, size - 1);
 }
 

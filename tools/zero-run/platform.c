@@ -9,6 +9,8 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,16 +23,19 @@ static const uint64_t calling_ns = UINT64_C(600000000000);
 static int count_gpus(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    char path[32];
     int count = 0;
     if (visible) {
         for (const char *at = visible; *at; at++)
             count += *at == ',';
-        return *visible ? count + 1 : 0;
+        return *visible && *visible != '-' ? count + 1 : 0;
     }
-    do
-        snprintf(path, sizeof path, "/dev/nvidia%d", count);
-    while (access(path, F_OK) == 0 && ++count < RUN_HOSTS_MAX);
+    // A container may have any of the host's.
+    DIR *devices = opendir("/dev");
+    for (struct dirent *entry; devices && (entry = readdir(devices));)
+        count += !strncmp(entry->d_name, "nvidia", 6) && entry->d_name[6] >= '0' &&
+                 entry->d_name[6] <= '9';
+    if (devices)
+        closedir(devices);
     return count;
 }
 
@@ -102,6 +107,19 @@ static void say_unanswered(void *user, double seconds, const char *why)
             hosts->host, seconds, hosts->master.port, hosts->master.address, why);
 }
 
+static volatile sig_atomic_t stop_asked;
+
+static void ask_to_stop(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+static bool is_asked_to_stop(void)
+{
+    return stop_asked;
+}
+
 static int call(const struct boot_hosts *hosts, struct base_error *error)
 {
     static struct run_link link;
@@ -114,11 +132,20 @@ static int call(const struct boot_hosts *hosts, struct base_error *error)
                                         .count = 1,
                                         .port = hosts->master.port,
                                         .deadline_ns = base_clock_ns() + calling_ns,
+                                        .asked = is_asked_to_stop,
                                         .say = say_unanswered,
                                         .user = (void *)(uintptr_t)hosts};
-    if (run_link_call(&link, &calling, &self, error))
-        return RUN_NOT_ALONE;
+    // The first process of a container is ended by no signal that it does not handle.
+    const struct sigaction stop = {.sa_handler = ask_to_stop};
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    const zero_result called = run_link_call(&link, &calling, &self, error);
+    if (called)
+        return called == ZERO_E_ABORTED ? RUN_STOPPED : RUN_NOT_ALONE;
     const int status = run_agent(&link);
+    if (status == RUN_SYSTEM && link.end != RUN_LINK_FAREWELL)
+        fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s: %s\n", hosts->host,
+                hosts->master.port, hosts->master.address, link.why.message);
     run_link_close(&link);
     return status;
 }

@@ -290,7 +290,8 @@ bool run_shell_line(struct run_shell *shell, char *line, size_t size)
 
 void run_shell_poll(const struct run_shell *shell, struct pollfd polls[RUN_SHELL_POLLS])
 {
-    polls[0] = (struct pollfd){.fd = shell->error_fd, .events = POLLIN};
+    // A process that the shell has left behind may hold its standard error open.
+    polls[0] = (struct pollfd){.fd = shell->ended ? -1 : shell->error_fd, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = shell->ended ? -1 : shell->pidfd, .events = POLLIN};
 }
 
