@@ -240,8 +240,11 @@ static void a_platform_starts_one_on_each_host(void **state)
     // A platform that takes a host back sends its zero-run SIGTERM: all ranks are asked.
     start_on_platform(&runs[0], 0, "trap 'exit 75' TERM; echo there; sleep 30 & wait");
     start_on_platform(&runs[1], 1, "");
-    run_await_output(&runs[0], "[0] there");
-    run_await_output(&runs[0], "[3] there");
+    for (int rank = 0; rank < 4; rank++) {
+        char there[16];
+        snprintf(there, sizeof there, "[%d] there", rank);
+        run_await_output(&runs[0], there);
+    }
     kill(runs[1].pid, SIGTERM);
     for (int host = 0; host < 2; host++) {
         run_command_finish(&runs[host]);
