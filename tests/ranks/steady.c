@@ -101,9 +101,9 @@ static bool train(struct team_rank *rank, void *user)
     return true;
 }
 
-/** Prints what the ranks asked for; whether one step needed nothing, and none anything else than
- * its turn. */
-static bool steady(const struct job *job)
+/** Prints what the ranks asked for. Returns how many steps needed nothing; no step may need
+ * anything else than its turn. */
+static int count_free_steps(const struct job *job)
 {
     struct asked sum = {0};
     int free_steps = 0;
@@ -126,7 +126,21 @@ static bool steady(const struct job *job)
         "%u futexes, %u looks for the dead, %u other calls, %ld page faults, %llu allocations\n",
         job->stage, job->gather, free_steps, STEPS, sum.yields, sum.futexes, sum.looks, sum.others,
         sum.faults, (unsigned long long)sum.allocations);
-    return free_steps > 0 && sum.others == 0 && sum.allocations == 0;
+    assert_int_equal(sum.others, 0);
+    assert_int_equal(sum.allocations, 0);
+    return free_steps;
+}
+
+/** Trains on a machine that others may use, too, until some step had the processors it needs. */
+static bool is_steady(struct job *job)
+{
+    int free_steps = 0;
+    for (int turn = 0; turn < 20 && free_steps == 0; turn++) {
+        memset(job->asked, 0, sizeof job->asked);
+        assert_true(team_run("shm", WORLD, train, job));
+        free_steps = count_free_steps(job);
+    }
+    return free_steps > 0;
 }
 
 static void step_asks_for_nothing(void **state)
@@ -139,8 +153,7 @@ static void step_asks_for_nothing(void **state)
             *job = (struct job){.toy = toy_odd, .stage = stage};
             job->toy.micro_batches = WORLD;
             job->gather = shared ? "shared" : "copy";
-            assert_true(team_run("shm", WORLD, train, job));
-            assert_true(steady(job));
+            assert_true(is_steady(job));
             team_shared_free(job, sizeof *job);
         }
 }
