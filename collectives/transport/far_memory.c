@@ -85,6 +85,7 @@ static zero_result exchange_keys(struct coll_comm *root, uint32_t arena, void *m
                              ? provided->ops->publish(provided, arena, memory, bytes, &key, &mine)
                              : zero_fail(&mine, ZERO_E_NOMEM, "no memory for an arena's keys");
     result = coll_agree(root, key.count, counts, result, &mine, error);
+    assert(result != ZERO_OK || counts);
     for (int rank = 0; rank < root->world && result == ZERO_OK; rank++)
         most = counts[rank] > most ? counts[rank] : most;
     if (result == ZERO_OK && most > 0)
@@ -311,6 +312,7 @@ static zero_result open_everywhere(struct coll_comm *root, const struct coll_pro
         coll_fail(root, ZERO_E_NOMEM, "rank %d: no memory for what ranks have", root->rank);
     if (!offers || coll_exchange(root, &own, sizeof own, offers) != ZERO_OK)
         result = coll_state(root, error);
+    assert(result != ZERO_OK || offers);
     if (result == ZERO_OK)
         result = compare_offers(root, offers, error);
     const bool met = result == ZERO_OK;
