@@ -162,9 +162,9 @@ zero_result coll_arena_create(struct coll_comm *comm, size_t bytes, struct coll_
  * of several ranks share, huge or not, by whose its first byte is); together the ranks' ranges must
  * cover the arena. Every rank may write everywhere: who writes what, and when, is the caller's
  * protocol. Where ranks are on several hosts each host has one such memory, and its ranks allocate
- * what those of other hosts take care of, a part each. Else as coll_arena_create(); ZERO_E_INVALID
- * also if the sizes differ, a range is not in the arena, or, on one host, pages are in no rank's
- * part. ZERO_E_UNSUPPORTED: this transport cannot.
+ * what those of other hosts take care of, a part each. All else is as coll_arena_create() has it.
+ * ZERO_E_INVALID also if the sizes differ, a range is not in the arena, or, on one host, pages are
+ * in no rank's part. ZERO_E_UNSUPPORTED: this transport cannot.
  */
 zero_result coll_arena_create_shared(struct coll_comm *comm, size_t bytes,
                                      const struct coll_span *mine, size_t count,

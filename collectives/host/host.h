@@ -103,9 +103,9 @@ struct host_last_call {
 };
 
 /**
- * What the ranks see of each other. Zero at the start; written by its owner, but for `asleep` and
- * `gone`. Of the block of a far rank there is a copy, with room for one rank's p2p queue and spans,
- * this one's: tcp/tcp.h.
+ * What the ranks see of each other. It is zero at the start. Its owner writes it, but for `asleep`
+ * and `gone`. A rank has copies of the blocks of far ranks (tcp/tcp.h). A copy has room for one p2p
+ * queue and one set of spans: those that belong to the rank that has the copy.
  */
 struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t posted;   /**< operations posted */

@@ -1,9 +1,9 @@
-// Sources that a rank can't address, when ranks are processes. Those outside arenas of a rank of
-// the same host it reads by process_vm_readv(2), or, where the kernel doesn't allow that, it asks
-// the owner to copy a piece into memory that both see, which the owner does in any call that makes
-// progress. Of a far rank it can address nothing: the read request and the piece travel (tcp/).
-// If the place is in an arena there and the comm world has a provider, that copies it:
-// provided_copy.c.
+// Sources that a rank can't address, when ranks are processes. A rank reads memory outside arenas
+// of a rank of its host by process_vm_readv(2). Where the kernel doesn't allow that, it asks the
+// owner to copy a piece into memory that both see. The owner does so in any call that makes
+// progress. A rank addresses no memory of a far rank: the read request and the piece travel (tcp/).
+// If the place is in an arena there and the comm world has a provider, the provider copies it
+// (provided_copy.c).
 //
 // Points of base/fault.h: shm.peek (each process_vm_readv; the first of each peer is the probe of
 // coll_open()).
@@ -402,8 +402,8 @@ static zero_result bring(struct coll_comm *comm, const struct coll_request *requ
     // The process may run another program by now, and have let its memory be read, or not.
     if (coll_live_ended(&coll_host_of(comm)->root_blocks[rank]->live))
         failed = ESRCH;
-    // Where deaths travel, all ranks come to one failure: this rank does not declare its own. Of a
-    // rank that has left no death is told.
+    // Where deaths travel, all ranks come to one failure: this rank does not declare its own. A
+    // rank that has left is no death, so this rank declares it.
     if (failed == ESRCH && coll_host_of(comm)->send_changes && !coll_host_left(comm, rank))
         return ZERO_AGAIN;
     return failed == 0 ? ZERO_OK

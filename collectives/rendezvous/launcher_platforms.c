@@ -11,7 +11,7 @@
 
 enum { NAMES = 3, SAGEMAKER_PORT = 7777, AZURE_PORT = 6105 };
 
-/** Variables of one platform. Of a list of names the first one that is set counts. */
+/** Variables of one platform. The first name of a list that is set counts. */
 struct platform {
     const char *name;
     const char *index[NAMES];   /**< this host's number */

@@ -111,12 +111,12 @@ struct boot_mesh {
  * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
  * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
  * checked; a caller that isn't a missing rank of this job, or does not know its secret, is refused
- * and logged. So is one that says nothing for 2 s, before it introduces itself or when it is asked
- * for a proof, and where descriptors are used up, for 0.5 s, the one that has been silent longest.
- * Rank 0 is called until the deadline, also where its name does not resolve, for which there is no
- * limit but the resolver's own; another rank three times. A port that is in use is waited for by
- * rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a warning: where, and
- * for which ranks. *Collective.*
+ * and logged. A caller has 2 s to introduce itself, and 2 s to answer when it is asked for a proof.
+ * Then it is refused, too. Where descriptors are used up, the caller that has been silent longest
+ * has 0.5 s. Rank 0 is called until the deadline, also where its name does not resolve, for which
+ * there is no limit but the resolver's own; another rank three times. A port that is in use is
+ * waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
+ * warning: where, and for which ranks. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).
  *

@@ -1,6 +1,6 @@
-// Ranks of several hosts. Those of one host share memory (near.h). Of the blocks of far ranks tcp/
-// keeps copies, and brings what this rank reads of them. What far ranks read of this one is freed
-// when none of them needs it any more: leaving waits for that.
+// Ranks of several hosts. Those of one host share memory (near.h). The folder tcp/
+// keeps copies of the blocks of far ranks, and brings what this rank reads of them. What far ranks
+// read of this one is freed when none of them needs it any more: leaving waits for that.
 
 #include "base/arena.h"
 #include "base/clock.h"

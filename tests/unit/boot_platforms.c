@@ -1,7 +1,7 @@
 // Environments of platforms and launchers, as a program sees them that is to be a rank, and as
 // zero-run does, which may start the ranks of a host: the right answer, or one line that names the
-// variables, and never a process that is alone. The same with a variable missing, two that
-// disagree, and what is left of other jobs.
+// variables, and never a process that is alone. Each environment is also
+// tried with a variable missing, with two that disagree, and beside what is left of other jobs.
 #include "tests/unit/boot_sets.h"
 
 #include <setjmp.h>

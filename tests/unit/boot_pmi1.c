@@ -248,7 +248,7 @@ static void ranks_hear_where_rank_0_is(void **state)
     (void)state;
     struct store store = {.maxes = NULL};
     exchange(&store);
-    // Of the addresses as many as fit, and the first one in any case.
+    // Rank 0 publishes as many addresses as fit, and the first one in any case.
     store = (struct store){.maxes = "cmd=maxes kvsname_max=64 keylen_max=32 vallen_max=32\n"};
     exchange(&store);
     assert_true(strlen(store.value) <= 32);

@@ -22,15 +22,16 @@ bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn
 /** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
 bool run_ranks_killed(int world, int victim, rank_fn fn, void *user);
 
-/** The same with a time-out and a longest silence; a victim of -1: all end by themselves. */
+/** run_ranks_killed() with a time-out and a longest silence; a victim of -1: all ranks end by
+ * themselves. */
 bool run_ranks_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
                        void *user);
 
-/** The same over "hosts". */
+/** run_ranks_watched() over "hosts". */
 bool run_hosts_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
                        void *user);
 
-/** The same over "tcp". */
+/** run_ranks_watched() over "tcp". */
 bool run_tcp_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,
                      void *user);
 
