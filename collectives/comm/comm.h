@@ -461,10 +461,11 @@ struct coll_counters {
     size_t huge_bytes; /**< of arenas in shared memory: what this rank has put in huge pages */
 };
 
-/** memory_bytes of a root that is yet to be opened, but for what unregistered sources need where
- * the kernel doesn't let ranks read each other (coll_unregistered_path()); 0 if there is no such
- * transport. *Local.* */
-size_t coll_memory_needed(const char *transport, int world);
+/** memory_bytes of a root that is yet to be opened. With `any_provider`, as in coll_config, it has
+ * what a provider takes that the ranks may find: none where this host would decline it. It lacks
+ * what unregistered sources need where the kernel doesn't let ranks read each other
+ * (coll_unregistered_path()). 0: there is no such transport. *Local.* */
+size_t coll_memory_needed(const char *transport, bool any_provider, int world);
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);
 

@@ -96,7 +96,7 @@ static void ucx_why(const struct coll_provided *provided, int rank, char *text, 
 static void take_arena_back(struct ucx *ucx, uint32_t id)
 {
     struct ucx_arena *arena = ucx->arenas[id];
-    if (arena && ucx->worker && arena->memory)
+    if (arena && ucx->context && arena->memory)
         ucx->ucp->mem_unmap(ucx->context, arena->memory);
     if (arena)
         arena->memory = NULL;
@@ -204,8 +204,6 @@ void ucx_halt(struct coll_provided *provided)
     stop(ucx);
     ucx_lock(ucx);
     if (ucx->worker) {
-        for (uint32_t id = 0; id < ucx->config.arenas; id++)
-            take_arena_back(ucx, id);
         disconnect(ucx);
         if (ucx->address)
             ucx->ucp->release_address(ucx->worker, ucx->address);
@@ -213,6 +211,9 @@ void ucx_halt(struct coll_provided *provided)
         ucx->ucp->worker_destroy(ucx->worker);
         ucx->worker = NULL;
     }
+    // The worker has ended what it was sending from them.
+    for (uint32_t id = 0; ucx->arenas && id < ucx->config.arenas; id++)
+        take_arena_back(ucx, id);
     if (ucx->context)
         ucx->ucp->cleanup(ucx->context);
     ucx->context = NULL;

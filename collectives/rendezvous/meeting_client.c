@@ -78,12 +78,21 @@ static zero_result hear_other(struct meeting *meeting, size_t length, struct bas
     return ZERO_AGAIN;
 }
 
+// Rank 0 of several hosts tells no rank to stop before it knows that rank: what says so is no rank
+// 0.
+static zero_result refuse_abort(struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_INVALID, "it tells this rank to stop, as no rank 0 does");
+}
+
 // One answer of rank 0's to what this rank has said. ZERO_AGAIN: call again, error says why.
 static zero_result hear_answer(struct meeting *meeting, struct boot_call *call,
                                struct boot_header *header, struct base_error *error)
 {
     const zero_result result =
         boot_receive(call->fd, header, BOOT_NAME_BYTES, call->deadline_ns, error);
+    if (result == ZERO_E_ABORTED && meeting->way->apart)
+        return refuse_abort(error);
     if (result)
         return result;
     if (header->type == BOOT_LATER)

@@ -108,10 +108,20 @@ void coll_close(struct coll_comm *comm)
     coll_comm_free(comm);
 }
 
-size_t coll_memory_needed(const char *transport, int world)
+/** The provider that a root will have, as far as this host knows; NULL: none. */
+static const struct coll_provider *expected_provider(const char *transport, bool any)
+{
+    const struct coll_provider *provider = coll_provider_find(transport);
+    for (size_t i = 0; !provider && any && coll_provider_at(i); i++)
+        if (!coll_provider_at(i)->declines())
+            provider = coll_provider_at(i);
+    return provider;
+}
+
+size_t coll_memory_needed(const char *transport, bool any_provider, int world)
 {
     const struct coll_transport *found = coll_transport_find(transport);
-    const struct coll_provider *provider = coll_provider_find(transport);
+    const struct coll_provider *provider = expected_provider(transport, any_provider);
     return !found
                ? 0
                : own_bytes(world) + found->memory(world) + (provider ? provider->memory(world) : 0);

@@ -64,6 +64,8 @@ int run_coordinate(const struct run_options *options, const struct boot_hosts *p
 
 /** Makes the list of hosts. ZERO_E_NOMEM, ZERO_E_IO. */
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error);
+/** Gives up the hosts whose agents have not answered. */
+void run_far_lose_silent(struct run_coordinator *all);
 /** Starts the agents that are not there, and waits until each is or cannot be. Returns how many
  * could not; says why unless `error` is given, which then has the first reason. */
 int run_far_start(struct run_coordinator *all, struct base_error *error);

@@ -193,7 +193,7 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
 {
     char why[1024] = "";
     if (is_awaited(all, (int)(far - all->hosts)))
-        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in 10 minutes", far->host->name);
+        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in time", far->host->name);
     else if (far->shelled) {
         run_shell_turn(&far->shell);
         run_shell_why(&far->shell, why, sizeof why);
@@ -210,10 +210,21 @@ static void await_call(struct run_far_host *far)
         close_shell(far);
 }
 
+// How long hosts may take to come. Where those that are left can go on, as long as a host may be
+// silent.
+static uint64_t patience_ns(const struct run_coordinator *all)
+{
+    const bool again = all->job.failed_rank >= 0;
+    if (again && run_far_room(all) >= all->options->least)
+        return (uint64_t)all->options->far.agent_timeout_s * SECOND_NS;
+    return all->platform ? calling_ns : coming_ns;
+}
+
 int run_far_start(struct run_coordinator *all, struct base_error *error)
 {
     struct run_job *job = &all->job;
-    const uint64_t deadline = base_clock_ns() + (all->platform ? calling_ns : coming_ns);
+    uint64_t deadline = base_clock_ns() + patience_ns(all);
+    deadline = deadline < job->stop.timeout_ns ? deadline : job->stop.timeout_ns;
     int failed = 0;
     for (int i = 0; i < all->count; i++)
         if (all->platform && i > 0)
@@ -302,10 +313,8 @@ static void lose_ranks(struct run_coordinator *all, struct run_far_host *far)
     run_stop(job);
 }
 
-static void lose(struct run_coordinator *all, struct run_far_host *far)
+static void lose(struct run_coordinator *all, struct run_far_host *far, const char *why)
 {
-    char why[512];
-    describe_loss(all, far, why, sizeof why);
     const bool ranks = far->busy && far->count > 0;
     far->up = far->busy = false;
     far->lost = true;
@@ -325,12 +334,21 @@ static void lose(struct run_coordinator *all, struct run_far_host *far)
 
 void run_far_look(struct run_coordinator *all, struct run_far_host *far)
 {
-    char line[1024];
+    char line[1024], why[512];
     run_shell_turn(&far->shell);
     while (far->up && run_shell_line(&far->shell, line, sizeof line))
         run_say(&all->job, "host %s: %s", far->host->name, line);
-    if (far->up && run_shell_is_gone(&far->shell))
-        lose(all, far);
+    if (!far->up || !run_shell_is_gone(&far->shell))
+        return;
+    describe_loss(all, far, why, sizeof why);
+    lose(all, far, why);
+}
+
+void run_far_lose_silent(struct run_coordinator *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->hosts[i].up && !all->hosts[i].answered)
+            lose(all, &all->hosts[i], "its agent lives, and does not do what it is told");
 }
 
 void run_far_close(struct run_coordinator *all, int status)

@@ -88,6 +88,8 @@ static void suspend(struct run_job *job)
     const struct timespec now = {0};
     const uint64_t began = base_clock_ns();
     run_signals_send(job, SIGSTOP);
+    if (job->span)
+        run_turn(job, 0); // that is on its way to other hosts before this process stops
     // As it would have been without zero-run's own handling: not at all, if there is no shell that
     // could resume the process group.
     sigemptyset(&stop);

@@ -21,8 +21,9 @@ static struct eng_limits limits_of(const zero_ctx *z)
 static size_t transport_bytes(const zero_ctx *z)
 {
     // A plan without ranks has room for what they may find.
-    const char *name = z->config.any_provider ? "ucx" : z->config.transport;
-    struct coll_counters counters = {.memory_bytes = coll_memory_needed(name, z->config.world)};
+    struct coll_counters counters = {
+        .memory_bytes =
+            coll_memory_needed(z->config.transport, z->config.any_provider, z->config.world)};
     if (z->comm)
         coll_counters(z->comm, &counters);
     return counters.memory_bytes;
