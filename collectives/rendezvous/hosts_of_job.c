@@ -433,7 +433,7 @@ zero_result boot_check_alone(char *const *environment, struct base_error *error)
     if (result || hosts.hosts == 1)
         return result;
     return zero_fail(error, ZERO_E_UNSUPPORTED,
-                     "%s: the job is on %d hosts, and ranks are started on one host only (unset it "
-                     "to do so)",
+                     "%s: a platform has started one process on each of %d hosts, and each would "
+                     "do this (unset it if this process is to do it alone)",
                      hosts.source, hosts.hosts);
 }

@@ -121,31 +121,29 @@ static void a_hostile_rank_0_is_not_believed(void **state)
     }
 }
 
+// Rank 0 asks for a proof, and says nothing more.
+static void only_asks(const char *own, int timeout_ms, zero_result result, const char *text)
+{
+    struct impostor impostor;
+    static const unsigned char nonce[BASE_NONCE_BYTES];
+    listen_as_rank_0(&impostor, own, timeout_ms);
+    challenge(&impostor, nonce, sizeof nonce);
+    mesh_ranks_end(&impostor.ranks);
+    boot_ranks_expect(&impostor.ranks.set, 0, result, text, NULL);
+    close(impostor.fd);
+    close(impostor.listener);
+}
+
 static void a_rank_without_a_secret_proves_none(void **state)
 {
     (void)state;
-    struct impostor impostor;
-    static const unsigned char nonce[BASE_NONCE_BYTES];
-    listen_as_rank_0(&impostor, NULL, 30000);
-    challenge(&impostor, nonce, sizeof nonce);
-    mesh_ranks_end(&impostor.ranks);
-    boot_ranks_expect(&impostor.ranks.set, 0, ZERO_E_INVALID,
-                      "asks for a proof of a secret, and this rank has none", NULL);
-    close(impostor.fd);
-    close(impostor.listener);
+    only_asks(NULL, 30000, ZERO_E_INVALID, "asks for a proof of a secret, and this rank has none");
 }
 
 static void a_silent_rank_0_costs_no_more_than_the_time(void **state)
 {
     (void)state;
-    struct impostor impostor;
-    static const unsigned char nonce[BASE_NONCE_BYTES];
-    listen_as_rank_0(&impostor, secret, 1000);
-    challenge(&impostor, nonce, sizeof nonce);
-    mesh_ranks_end(&impostor.ranks);
-    boot_ranks_expect(&impostor.ranks.set, 0, ZERO_E_TIMEOUT, "it does not answer in time", NULL);
-    close(impostor.fd);
-    close(impostor.listener);
+    only_asks(secret, 1000, ZERO_E_TIMEOUT, "it does not answer in time");
 }
 
 /* ------------------------------------------------------------------ hostile peers */

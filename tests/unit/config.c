@@ -1,6 +1,6 @@
 // Configuration: who wins, what is refused and how that is said, where every value came from.
-#include "zero/config/config.h"
 #include "base/text.h"
+#include "tests/unit/config_tests.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -12,37 +12,10 @@
 
 #include <cmocka.h>
 
-// Each test starts without any variable of zero's or a launcher's.
-static int clean_environment(void **state)
-{
-    (void)state;
-    clearenv();
-    return setenv("PATH", "/bin:/usr/bin", 1);
-}
-
-static struct eng_config resolved(const zero_config *user)
-{
-    struct eng_config config;
-    struct base_error error = {.result = ZERO_OK};
-    if (eng_config_resolve(&config, user, &error))
-        fail_msg("%s", error.message);
-    return config;
-}
-
-static void refused(const zero_config *user, zero_result result, const char *part)
-{
-    struct eng_config config;
-    struct base_error error = {.result = ZERO_OK};
-    const zero_result got = eng_config_resolve(&config, user, &error);
-    if (got != result || !strstr(error.message, part))
-        fail_msg("result %d: %s; expected %s", got, error.message, part);
-    assert_null(strchr(error.message, '\n'));
-}
-
 static void refused_variable(const char *name, const char *value, const char *part)
 {
     setenv(name, value, 1);
-    refused(NULL, ZERO_E_INVALID, part);
+    config_refused(NULL, ZERO_E_INVALID, part);
     unsetenv(name);
 }
 
@@ -51,7 +24,7 @@ static void defaults_are_those_of_the_manual(void **state)
     (void)state;
     const zero_config empty = zero_config_default();
     for (int i = 0; i < 2; i++) {
-        const struct eng_config config = resolved(i ? &empty : NULL);
+        const struct eng_config config = config_resolved(i ? &empty : NULL);
         assert_int_equal(config.stage, 0);
         assert_string_equal(config.name, "main");
         assert_string_equal(config.transport, "self");
@@ -128,7 +101,7 @@ static void the_struct_is_read(void **state)
     user.stall_s = ZERO_OFF;
     user.memory_limit = ZERO_OFF;
     user.log_level = ZERO_OFF;
-    const struct eng_config config = resolved(&user);
+    const struct eng_config config = config_resolved(&user);
     assert_int_equal(config.stage, 3);
     assert_string_equal(config.name, "critic");
     assert_int_equal(config.world, 4);
@@ -171,15 +144,15 @@ static void parameters_on_nvme_are_not_shared(void **state)
     user.stage = 2;
     user.offload_optimizer = "nvme";
     user.nvme_dir = "/nvme";
-    struct eng_config config = resolved(&user);
+    struct eng_config config = config_resolved(&user);
     assert_true(config.nvme && config.shared && !config.params_nvme && !config.grads_nvme);
     user.offload_grads = "nvme";
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_true(config.grads_nvme && config.shared && !config.params_nvme);
     assert_int_equal(config.prefetch_units, 2);
     user.offload_params = "nvme";
     user.offload_grads = "host";
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_true(config.params_nvme && !config.grads_nvme);
     assert_int_equal(config.prefetch_units, 4);
     // There is nothing to share.
@@ -191,7 +164,7 @@ static void parameters_on_nvme_are_not_shared(void **state)
     do {                                                                                           \
         zero_config user = zero_config_default();                                                  \
         user.field = (value);                                                                      \
-        refused(&user, ZERO_E_INVALID, part);                                                      \
+        config_refused(&user, ZERO_E_INVALID, part);                                               \
     } while (0)
 
 static void fields_out_of_range_are_refused(void **state)
@@ -254,7 +227,7 @@ static void fields_out_of_range_are_refused(void **state)
     zero_config user = zero_config_default();
     user.world = 2;
     user.rank = 2;
-    refused(&user, ZERO_E_INVALID, ".rank = 2, .world = 2");
+    config_refused(&user, ZERO_E_INVALID, ".rank = 2, .world = 2");
 }
 
 static void older_and_newer_structs_are_accepted(void **state)
@@ -266,9 +239,9 @@ static void older_and_newer_structs_are_accepted(void **state)
     } newer = {.known = zero_config_default()};
     newer.known.struct_size = sizeof newer;
     newer.known.stage = 2;
-    assert_int_equal(resolved(&newer.known).stage, 2);
+    assert_int_equal(config_resolved(&newer.known).stage, 2);
     newer.tail = UINT64_C(1) << 56;
-    refused(&newer.known, ZERO_E_INVALID, "zero_config has a value at byte");
+    config_refused(&newer.known, ZERO_E_INVALID, "zero_config has a value at byte");
 
     // What an older caller doesn't have isn't looked at.
     zero_config older = zero_config_default();
@@ -276,7 +249,7 @@ static void older_and_newer_structs_are_accepted(void **state)
     older.stage = 1;
     older.seed = 42;
     older.timeout_s = -9;
-    const struct eng_config config = resolved(&older);
+    const struct eng_config config = config_resolved(&older);
     assert_int_equal(config.stage, 1);
     assert_int_equal(config.seed, 0);
     assert_int_equal(config.timeout_s, 600);
@@ -292,7 +265,7 @@ static void choices_that_contradict_are_refused(void **state)
             zero_config user = zero_config_default();
             user.stage = stage;
             user.gather = gathers[i];
-            assert_int_equal(resolved(&user).shared, i < 3);
+            assert_int_equal(config_resolved(&user).shared, i < 3);
         }
     }
     for (int stage = 0; stage <= 3; stage++) {
@@ -303,19 +276,19 @@ static void choices_that_contradict_are_refused(void **state)
         user.micro_batches = 6;
         user.reduction = "local";
         if (stage < 2)
-            assert_true(resolved(&user).local);
+            assert_true(config_resolved(&user).local);
         else
-            refused(&user, ZERO_E_INVALID, "reduction=local at stage");
+            config_refused(&user, ZERO_E_INVALID, "reduction=local at stage");
     }
     zero_config user = zero_config_default();
     user.world = 3;
     user.transport = "shm";
     user.micro_batches = 7;
     user.reduction = "local";
-    refused(&user, ZERO_E_INVALID, "7 micro-batches on 3 ranks");
+    config_refused(&user, ZERO_E_INVALID, "7 micro-batches on 3 ranks");
     user.micro_batches = 6;
     user.sum_group = 2;
-    refused(&user, ZERO_E_INVALID, "sum_group=2 with reduction=local");
+    config_refused(&user, ZERO_E_INVALID, "sum_group=2 with reduction=local");
 }
 
 /** A line an entry, as the plan has them. */
@@ -337,7 +310,7 @@ static void the_stronger_source_wins(void **state)
     setenv("ZERO_STAGE", "2", 1);
     setenv("ZERO_CPU_THREADS", "4", 1);
     setenv("ZERO_OPTIONS", "\nstage=3\n\nlive_bytes=64MiB\nseed=18446744073709551615\n", 1);
-    const struct eng_config config = resolved(&user);
+    const struct eng_config config = config_resolved(&user);
     assert_int_equal(config.stage, 3);
     assert_int_equal(config.cpu_threads, 4);
     assert_int_equal(config.timeout_s, 10);
@@ -374,14 +347,14 @@ static void text_values_are_understood(void **state)
                  {"1024TiB", INT64_C(1) << 50}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         setenv("ZERO_LIVE_BYTES", sizes[i].text, 1);
-        assert_int_equal(resolved(NULL).live_bytes, sizes[i].bytes);
+        assert_int_equal(config_resolved(NULL).live_bytes, sizes[i].bytes);
     }
     unsetenv("ZERO_LIVE_BYTES");
     setenv("ZERO_PREFETCH_UNITS", "off", 1);
     setenv("ZERO_NONFINITE", "skip", 1);
     setenv("ZERO_LOG_LEVEL", "off", 1);
     setenv("ZERO_KERNELS", "ref", 1);
-    const struct eng_config config = resolved(NULL);
+    const struct eng_config config = config_resolved(NULL);
     assert_int_equal(config.prefetch_units, 0);
     assert_int_equal(config.nonfinite, ZERO_NONFINITE_SKIP);
     assert_int_equal(config.log.level, 0);
@@ -453,14 +426,14 @@ static void the_launcher_gives_the_place(void **state)
     setenv("WORLD_SIZE", "3", 1);
     setenv("LOCAL_RANK", "2", 1);
     setenv("ZERO_JOB", "abc", 1);
-    struct eng_config config = resolved(NULL);
+    struct eng_config config = config_resolved(NULL);
     assert_int_equal(config.rank, 2);
     assert_int_equal(config.world, 3);
     assert_int_equal(config.micro_batches, 3);
     assert_string_equal(config.transport, "shm");
     setenv("ZERO_TRANSPORT", "tcp", 1);
     setenv("ZERO_OPTIONS", "transport=auto", 1);
-    const struct eng_config automatic = resolved(NULL);
+    const struct eng_config automatic = config_resolved(NULL);
     assert_string_equal(automatic.transport, "shm");
     assert_false(eng_config_given(&automatic, "transport"));
     unsetenv("ZERO_TRANSPORT");
@@ -472,29 +445,29 @@ static void the_launcher_gives_the_place(void **state)
     zero_config user = zero_config_default();
     user.world = 2;
     user.rank = 1;
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_int_equal(config.rank, 1);
     assert_int_equal(config.world, 2);
     assert_non_null(strstr(config.job, ".zero-run.abc"));
 
     setenv("LOCAL_WORLD_SIZE", "3", 1);
-    assert_int_equal(resolved(NULL).local_world, 3);
+    assert_int_equal(config_resolved(NULL).local_world, 3);
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
-    refused(NULL, ZERO_E_INVALID, "disagree");
+    config_refused(NULL, ZERO_E_INVALID, "disagree");
 }
 
 static void a_part_of_a_job_is_no_job(void **state)
 {
     (void)state;
     setenv("AWS_BATCH_JOB_NUM_NODES", "2", 1);
-    refused(NULL, ZERO_E_INVALID, "AWS_BATCH_JOB_NUM_NODES=2");
+    config_refused(NULL, ZERO_E_INVALID, "AWS_BATCH_JOB_NUM_NODES=2");
     setenv("PMIX_RANK", "1", 1);
     setenv("ZERO_RANK", "0", 1);
     setenv("ZERO_WORLD_SIZE", "1", 1);
-    assert_int_equal(resolved(NULL).world, 1);
+    assert_int_equal(config_resolved(NULL).world, 1);
 }
 
 static void ranks_of_several_hosts_take_tcp(void **state)
@@ -504,13 +477,13 @@ static void ranks_of_several_hosts_take_tcp(void **state)
     setenv("WORLD_SIZE", "3", 1);
     setenv("LOCAL_RANK", "0", 1);
     setenv("LOCAL_WORLD_SIZE", "1", 1);
-    refused(NULL, ZERO_E_INVALID, "no variable says where rank 0 is");
+    config_refused(NULL, ZERO_E_INVALID, "no variable says where rank 0 is");
     setenv("MASTER_ADDR", "node1", 1);
     setenv("MASTER_PORT", "29500", 1);
     setenv("ZERO_OPTIONS", "transport=auto", 1);
-    assert_string_equal(resolved(NULL).transport, "tcp");
+    assert_string_equal(config_resolved(NULL).transport, "tcp");
     unsetenv("ZERO_OPTIONS");
-    struct eng_config config = resolved(NULL);
+    struct eng_config config = config_resolved(NULL);
     assert_string_equal(config.transport, "tcp");
     assert_true(config.by_network);
     assert_false(config.shared);
@@ -519,32 +492,33 @@ static void ranks_of_several_hosts_take_tcp(void **state)
 
     zero_config user = zero_config_default();
     user.transport = "shm";
-    refused(&user, ZERO_E_INVALID,
-            "transport=shm, but 1 of 3 ranks are on this host (torchrun says)");
+    config_refused(&user, ZERO_E_INVALID,
+                   "transport=shm, but 1 of 3 ranks are on this host (torchrun says)");
     user.transport = NULL;
     user.stage = 1;
     user.gather = "shared";
-    assert_true(resolved(&user).shared);
+    assert_true(config_resolved(&user).shared);
     user.gather = NULL;
     for (user.stage = 3; user.stage > 0; user.stage--) // of stage 3 only where it is asked for
-        assert_int_equal(resolved(&user).shared, user.stage < 3);
+        assert_int_equal(config_resolved(&user).shared, user.stage < 3);
 
     // Without an address only ranks of one host can find out that they are.
     unsetenv("LOCAL_WORLD_SIZE");
     unsetenv("MASTER_ADDR");
     setenv("AZUREML_NODE_COUNT", "2", 1);
-    refused(NULL, ZERO_E_INVALID,
-            "RANK=2, WORLD_SIZE=3: the ranks are on 2 hosts, but no variable says where rank 0 is");
+    config_refused(
+        NULL, ZERO_E_INVALID,
+        "RANK=2, WORLD_SIZE=3: the ranks are on 2 hosts, but no variable says where rank 0 is");
     unsetenv("AZUREML_NODE_COUNT");
     setenv("MASTER_ADDR", "node1", 1);
 
     // Ranks of one host take it only if they are told to.
     setenv("LOCAL_RANK", "2", 1);
     setenv("LOCAL_WORLD_SIZE", "3", 1);
-    assert_string_equal(resolved(NULL).transport, "shm");
+    assert_string_equal(config_resolved(NULL).transport, "shm");
     user.gather = NULL;
     user.transport = "tcp";
-    assert_true(resolved(&user).by_network);
+    assert_true(config_resolved(&user).by_network);
 }
 
 static void contradictions_are_refused(void **state)
@@ -554,17 +528,17 @@ static void contradictions_are_refused(void **state)
     zero_config user = zero_config_default();
     user.world = 2;
     user.transport = "self";
-    refused(&user, ZERO_E_INVALID, "transport=self is for one rank, and there are 2");
+    config_refused(&user, ZERO_E_INVALID, "transport=self is for one rank, and there are 2");
     user.transport = "threads";
-    refused(&user, ZERO_E_INVALID, "transport=threads needs zero_config.team");
+    config_refused(&user, ZERO_E_INVALID, "transport=threads needs zero_config.team");
     user.team = (zero_team *)(void *)&team;
-    assert_ptr_equal(resolved(&user).team, user.team);
+    assert_ptr_equal(config_resolved(&user).team, user.team);
     user.transport = NULL;
-    assert_string_equal(resolved(&user).transport, "threads");
+    assert_string_equal(config_resolved(&user).transport, "threads");
     user.transport = "shm";
-    refused(&user, ZERO_E_INVALID, "transport=shm, but zero_config.team");
+    config_refused(&user, ZERO_E_INVALID, "transport=shm, but zero_config.team");
     user.world = 0;
-    refused(&user, ZERO_E_INVALID, "zero_config.team is set, but .world is 0");
+    config_refused(&user, ZERO_E_INVALID, "zero_config.team is set, but .world is 0");
 }
 
 static void what_state_on_a_gpu_rules_out(void **state)
@@ -573,76 +547,78 @@ static void what_state_on_a_gpu_rules_out(void **state)
     int comm = 0; // the layer never looks into it
     zero_config user = zero_config_default();
     user.device = "gpu";
-    refused(&user, ZERO_E_INVALID, "device=gpu: it is cpu, cuda");
+    config_refused(&user, ZERO_E_INVALID, "device=gpu: it is cpu, cuda");
     user.device = "cuda:1";
     user.nccl_comm = &comm;
-    assert_ptr_equal(resolved(&user).nccl_comm, &comm);
-    assert_int_equal(resolved(&user).device_number, 1);
+    assert_ptr_equal(config_resolved(&user).nccl_comm, &comm);
+    assert_int_equal(config_resolved(&user).device_number, 1);
     user.device_transport = "host";
-    refused(&user, ZERO_E_INVALID, "zero_config.nccl_comm is set, but device_transport=host");
+    config_refused(&user, ZERO_E_INVALID,
+                   "zero_config.nccl_comm is set, but device_transport=host");
     user.device_transport = NULL;
     user.offload_optimizer = "host";
     user.offload_update = "host";
-    refused(&user, ZERO_E_INVALID, "zero_config.nccl_comm is set, but no state is on a GPU");
+    config_refused(&user, ZERO_E_INVALID, "zero_config.nccl_comm is set, but no state is on a GPU");
     user.nccl_comm = NULL;
     user.device_transport = "nccl";
-    refused(&user, ZERO_E_INVALID, "device_transport is set, but no state is on a GPU");
+    config_refused(&user, ZERO_E_INVALID, "device_transport is set, but no state is on a GPU");
     user.device_transport = NULL;
     user.device_register = "auto";
-    refused(&user, ZERO_E_INVALID, "device_register is set, but no state is on a GPU");
+    config_refused(&user, ZERO_E_INVALID, "device_register is set, but no state is on a GPU");
     user.offload_optimizer = user.offload_update = NULL;
     user.device_transport = "host";
     user.device_register = "on";
-    refused(&user, ZERO_E_INVALID, "device_register=on, but device_transport=host: it is for nccl");
+    config_refused(&user, ZERO_E_INVALID,
+                   "device_register=on, but device_transport=host: it is for nccl");
     user.device_register = user.device_transport = NULL;
     user.paranoid = 1;
-    refused(&user, ZERO_E_INVALID, "paranoid=1 with device=cuda:1");
+    config_refused(&user, ZERO_E_INVALID, "paranoid=1 with device=cuda:1");
     user.paranoid = 0;
     user.stage = 1;
     user.gather = "shared";
-    refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");
+    config_refused(&user, ZERO_E_INVALID, "gather=shared with device=cuda:1");
 }
 
 static void who_updates_is_open_where_state_is_offloaded(void **state)
 {
     (void)state;
     zero_config user = zero_config_default();
-    assert_string_equal(resolved(&user).offload_update, "auto");
-    assert_false(resolved(&user).undecided);
+    assert_string_equal(config_resolved(&user).offload_update, "auto");
+    assert_false(config_resolved(&user).undecided);
     user.offload_optimizer = "host";
-    assert_false(resolved(&user).undecided);
+    assert_false(config_resolved(&user).undecided);
     user.device = "cuda";
     user.offload_optimizer = NULL;
-    assert_false(resolved(&user).undecided);
+    assert_false(config_resolved(&user).undecided);
     user.offload_optimizer = "host";
-    assert_true(resolved(&user).undecided && !resolved(&user).resident);
+    assert_true(config_resolved(&user).undecided && !config_resolved(&user).resident);
     user.device_transport = "host";
     user.tile_bytes = 65536;
-    assert_true(resolved(&user).undecided);
+    assert_true(config_resolved(&user).undecided);
     // A job that says how the device does it has to be able to have that.
     user.stage = 1;
     user.gather = "shared";
-    refused(&user, ZERO_E_INVALID, "tile_bytes is set, but nothing is moved in tiles");
+    config_refused(&user, ZERO_E_INVALID, "tile_bytes is set, but nothing is moved in tiles");
     user.tile_bytes = 0;
-    refused(&user, ZERO_E_INVALID,
-            "device_transport is set, but no state is on a GPU, and the host updates it: "
-            "gather=shared: it is for");
+    config_refused(&user, ZERO_E_INVALID,
+                   "device_transport is set, but no state is on a GPU, and the host updates it: "
+                   "gather=shared: it is for");
     user.device_transport = user.gather = NULL;
     user.reduction = "local";
     user.device_register = "off";
-    assert_true(resolved(&user).undecided);
+    assert_true(config_resolved(&user).undecided);
     setenv("ZERO_RANK", "1", 1);
     setenv("ZERO_WORLD_SIZE", "2", 1);
-    refused(&user, ZERO_E_INVALID,
-            "device_register is set, but no state is on a GPU, and the host "
-            "updates it: reduction=local, whose bits depend on it");
+    config_refused(&user, ZERO_E_INVALID,
+                   "device_register is set, but no state is on a GPU, and the host "
+                   "updates it: reduction=local, whose bits depend on it");
     user.reduction = user.device_register = NULL;
     user.offload_optimizer = "nvme";
     user.nvme_dir = "/tmp";
     user.tile_bytes = 65536;
-    assert_true(resolved(&user).undecided);
+    assert_true(config_resolved(&user).undecided);
     user.device_transport = "nccl";
-    refused(&user, ZERO_E_INVALID, "and the host updates it: state is in files");
+    config_refused(&user, ZERO_E_INVALID, "and the host updates it: state is in files");
 }
 
 static void the_first_start_decides_the_batch(void **state)
@@ -652,17 +628,17 @@ static void the_first_start_decides_the_batch(void **state)
     setenv("ZERO_WORLD_SIZE", "2", 1);
     setenv("ZERO_FIRST_WORLD", "4", 1);
     setenv("ZERO_RESTARTS", "3", 1);
-    struct eng_config config = resolved(NULL);
+    struct eng_config config = config_resolved(NULL);
     assert_int_equal(config.world, 2);
     assert_int_equal(config.micro_batches, 4);
     assert_int_equal(config.restarts, 3);
     // A world that the program has made up has no other start.
     zero_config user = zero_config_default();
     user.world = 3;
-    assert_int_equal(resolved(&user).micro_batches, 3);
+    assert_int_equal(config_resolved(&user).micro_batches, 3);
     user = zero_config_default();
     user.micro_batches = 5;
-    assert_int_equal(resolved(&user).micro_batches, 5);
+    assert_int_equal(config_resolved(&user).micro_batches, 5);
     refused_variable("ZERO_RESTARTS", "-1", "ZERO_RESTARTS");
     refused_variable("ZERO_FIRST_WORLD", "0", "ZERO_FIRST_WORLD");
 }
@@ -671,13 +647,13 @@ static void restarts_by_others_count(void **state)
 {
     (void)state;
     setenv("SLURM_RESTART_COUNT", "2", 1);
-    assert_int_equal(resolved(NULL).restarts, 2);
+    assert_int_equal(config_resolved(NULL).restarts, 2);
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
-    assert_int_equal(resolved(NULL).restarts, 3);
+    assert_int_equal(config_resolved(NULL).restarts, 3);
     refused_variable("JOBSET_RESTART_ATTEMPT", "often", "JOBSET_RESTART_ATTEMPT=often");
     // zero-run has counted them.
     setenv("ZERO_RESTARTS", "4", 1);
-    assert_int_equal(resolved(NULL).restarts, 4);
+    assert_int_equal(config_resolved(NULL).restarts, 4);
 }
 
 static void a_plan_is_made_for_any_world(void **state)
@@ -695,7 +671,7 @@ static void a_plan_is_made_for_any_world(void **state)
     setenv("ZERO_FIRST_WORLD", "1", 1);
     setenv("ZERO_PLAN_FD", number, 1);
     setenv("ZERO_METRICS_FD", number, 1);
-    struct eng_config config = resolved(NULL);
+    struct eng_config config = config_resolved(NULL);
     assert_true(config.plan);
     assert_int_equal(config.world, 64);
     assert_int_equal(config.rank, 0);
@@ -709,14 +685,14 @@ static void a_plan_is_made_for_any_world(void **state)
 
     // Without it the descriptor is for metrics, of rank 0.
     setenv("ZERO_PLAN", "0", 1);
-    config = resolved(NULL);
+    config = config_resolved(NULL);
     assert_false(config.plan);
     assert_int_equal(config.world, 1);
     assert_int_equal(config.metrics_fd, ends[1]);
     setenv("ZERO_RANK", "1", 1);
     setenv("ZERO_WORLD_SIZE", "2", 1);
     setenv("ZERO_LOCAL_WORLD_SIZE", "2", 1);
-    assert_int_equal(resolved(NULL).metrics_fd, -1);
+    assert_int_equal(config_resolved(NULL).metrics_fd, -1);
     close(ends[0]);
     close(ends[1]);
 }
@@ -747,7 +723,7 @@ static void unknown_variables_are_warned_of(void **state)
     setenv("ZERO_LOG", "error,coll=debug", 1);
     setenv("ZERO_LOG_LEVEL", "warn", 1);
     setenv("ZEROS", "1", 1);
-    struct eng_config config = resolved(&user);
+    struct eng_config config = config_resolved(&user);
     assert_int_equal(sink.count, 0);
     assert_int_equal(config.log.level, ZERO_LOG_ERROR);
     assert_int_equal(config.log.component_level[BASE_LOG_COLL], ZERO_LOG_DEBUG);
@@ -755,22 +731,22 @@ static void unknown_variables_are_warned_of(void **state)
 
     unsetenv("ZERO_LOG");
     setenv("ZERO_STAGES", "3", 1);
-    resolved(&user);
+    config_resolved(&user);
     assert_int_equal(sink.count, 1);
     assert_string_equal(sink.last, "ZERO_STAGES is no variable of zero; did you mean ZERO_STAGE?");
     unsetenv("ZERO_STAGES");
     setenv("ZERO_INSTALLATION_PATH", "x", 1);
-    resolved(&user);
+    config_resolved(&user);
     assert_string_equal(sink.last, "ZERO_INSTALLATION_PATH is no variable of zero");
     assert_int_equal(sink.count, 2);
     // One rank says it.
     user.world = 2;
     user.rank = 1;
-    resolved(&user);
+    config_resolved(&user);
     assert_int_equal(sink.count, 2);
 }
 
-#define TEST(function) cmocka_unit_test_setup(function, clean_environment)
+#define TEST(function) cmocka_unit_test_setup(function, config_clean)
 
 int main(void)
 {

@@ -1,6 +1,6 @@
 // Configuration of a program that brings its own rank and world: which job it is, where its rank 0
 // is.
-#include "zero/config/config.h"
+#include "tests/unit/config_tests.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,33 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-// Each test starts without any variable of zero's or a launcher's.
-static int clean_environment(void **state)
-{
-    (void)state;
-    clearenv();
-    return setenv("PATH", "/bin:/usr/bin", 1);
-}
-
-static struct eng_config resolved(const zero_config *user)
-{
-    struct eng_config config;
-    struct base_error error = {.result = ZERO_OK};
-    if (eng_config_resolve(&config, user, &error))
-        fail_msg("%s", error.message);
-    return config;
-}
-
-static void refused(const zero_config *user, zero_result result, const char *part)
-{
-    struct eng_config config;
-    struct base_error error = {.result = ZERO_OK};
-    const zero_result got = eng_config_resolve(&config, user, &error);
-    if (got != result || !strstr(error.message, part))
-        fail_msg("result %d: %s; expected %s", got, error.message, part);
-    assert_null(strchr(error.message, '\n'));
-}
 
 // What the program says of its place holds beside a launcher's variables, but not beside ZERO_*.
 static void a_program_may_say_where_its_ranks_meet(void **state)
@@ -44,14 +17,14 @@ static void a_program_may_say_where_its_ranks_meet(void **state)
     user.rank = 1;
     user.world = 2;
     strcpy(user.job, "mine");
-    struct eng_config config = resolved(&user);
+    struct eng_config config = config_resolved(&user);
     assert_non_null(strstr(config.job, ".mine"));
     assert_string_equal(config.transport, "shm");
     assert_false(config.unplaced);
 
     setenv("MASTER_ADDR", "node1", 1);
     setenv("MASTER_PORT", "29500", 1);
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_string_equal(config.meeting.address, "node1");
     assert_int_equal(config.meeting.port, 29501);
     assert_non_null(strstr(config.job, ".mine"));
@@ -59,7 +32,7 @@ static void a_program_may_say_where_its_ranks_meet(void **state)
     strcpy(user.master_addr, "10.0.0.7");
     user.master_port = 25000;
     setenv("ZERO_SECRET", "word", 1);
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_true(config.unplaced);
     assert_string_equal(config.meeting.address, "10.0.0.7");
     assert_int_equal(config.meeting.port, 25000);
@@ -69,12 +42,12 @@ static void a_program_may_say_where_its_ranks_meet(void **state)
 
     setenv("ZERO_JOB", "theirs", 1);
     setenv("ZERO_MASTER_ADDR", "10.0.0.8", 1);
-    config = resolved(&user);
+    config = config_resolved(&user);
     assert_string_equal(config.meeting.address, "10.0.0.8");
     assert_int_equal(config.meeting.port, 25000);
     assert_non_null(strstr(config.job, ".theirs"));
     setenv("ZERO_OPTIONS", "job=ours", 1);
-    refused(&user, ZERO_E_INVALID, "-o job: comes from the launcher or the program");
+    config_refused(&user, ZERO_E_INVALID, "-o job: comes from the launcher or the program");
 }
 
 static void half_a_place_is_refused(void **state)
@@ -82,33 +55,33 @@ static void half_a_place_is_refused(void **state)
     (void)state;
     zero_config user = zero_config_default();
     strcpy(user.job, "mine");
-    refused(&user, ZERO_E_INVALID,
-            "zero_config.job, .master_addr or .master_port is set, but "
-            ".world is 0");
+    config_refused(&user, ZERO_E_INVALID,
+                   "zero_config.job, .master_addr or .master_port is set, but "
+                   ".world is 0");
     user.world = 2;
     user.master_port = 25000;
-    refused(&user, ZERO_E_INVALID, ".master_addr and .master_port = 25000: give both");
+    config_refused(&user, ZERO_E_INVALID, ".master_addr and .master_port = 25000: give both");
     strcpy(user.master_addr, "node 1");
-    refused(&user, ZERO_E_INVALID, "give both, a word without blanks");
+    config_refused(&user, ZERO_E_INVALID, "give both, a word without blanks");
     strcpy(user.master_addr, "node1");
     user.master_port = 65536;
-    refused(&user, ZERO_E_INVALID, ".master_port = 65536");
+    config_refused(&user, ZERO_E_INVALID, ".master_port = 65536");
     user.master_port = 25000;
     memset(user.job, 'j', sizeof user.job);
-    refused(&user, ZERO_E_INVALID, "is no word of at most 63 bytes");
+    config_refused(&user, ZERO_E_INVALID, "is no word of at most 63 bytes");
     user.job[0] = '\0';
-    refused(&user, ZERO_E_INVALID,
-            "zero_config.job, which .master_addr and .master_port come with");
+    config_refused(&user, ZERO_E_INVALID,
+                   "zero_config.job, which .master_addr and .master_port come with");
     strcpy(user.job, "mine");
     memset(user.master_addr, 'a', sizeof user.master_addr);
-    refused(&user, ZERO_E_INVALID, ".master_addr and .master_port = 25000: give both");
+    config_refused(&user, ZERO_E_INVALID, ".master_addr and .master_port = 25000: give both");
     user.master_addr[0] = '\0';
     user.master_port = 0;
     user.reserved_end = 1;
-    refused(&user, ZERO_E_INVALID, "zero_config.reserved_end is 1");
+    config_refused(&user, ZERO_E_INVALID, "zero_config.reserved_end is 1");
 }
 
-#define TEST(function) cmocka_unit_test_setup(function, clean_environment)
+#define TEST(function) cmocka_unit_test_setup(function, config_clean)
 
 int main(void)
 {
