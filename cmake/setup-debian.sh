@@ -10,8 +10,8 @@ packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburi
 packages="$packages libxxhash-dev libzstd-dev"
 packages="$packages ninja-build patch pkg-config"
 test_packages="clang clang-format clang-tidy g++ iproute2 libcmocka-dev libmpich-dev libopenmpi-dev"
-test_packages="$test_packages libucx-dev mandoc mpich openmpi-bin openssl python3 python3-yaml"
-test_packages="$test_packages shellcheck"
+test_packages="$test_packages libucx-dev lld mandoc mpich openmpi-bin openssl python3"
+test_packages="$test_packages python3-yaml shellcheck"
 # Debian starts an sshd with its package: only where no service manager runs, as in a container.
 # Elsewhere the test that starts one of its own is left out if there is none.
 [ -d /run/systemd/system ] || test_packages="$test_packages openssh-client openssh-server"
