@@ -48,15 +48,15 @@ static double percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-static void print_time(const struct trainer *t, const zero_statistics *s)
+static void print_time(const struct trainer *t)
 {
-    const double compute =
-        t->train_s - s->gather_wait_s - s->reduce_wait_s - s->update_s - s->step_wait_s;
+    const struct step_time *s = &t->time;
+    const double compute = t->train_s - s->gathers - s->reductions - s->updates - s->agreement;
     printf("time %.1f s: compute %.1f %%, waiting for gathers %.1f %%, for reductions %.1f %%, "
            "update %.1f %%, agreement %.1f %%\n",
-           t->train_s, percent(compute, t->train_s), percent(s->gather_wait_s, t->train_s),
-           percent(s->reduce_wait_s, t->train_s), percent(s->update_s, t->train_s),
-           percent(s->step_wait_s, t->train_s));
+           t->train_s, percent(compute, t->train_s), percent(s->gathers, t->train_s),
+           percent(s->reductions, t->train_s), percent(s->updates, t->train_s),
+           percent(s->agreement, t->train_s));
 }
 
 static void print_files(const zero_statistics *s)
@@ -83,17 +83,12 @@ static void print_files(const zero_statistics *s)
 
 static void print_products(const struct trainer *t)
 {
-    const int threads = pool_threads(t->pool);
-    double seconds = 0, operations = 0;
+    const struct step_time *s = &t->time;
     char blas[128];
-    for (int i = 0; i < threads; i++) {
-        seconds += pool_meter(t->pool, i)->seconds;
-        operations += pool_meter(t->pool, i)->operations;
-    }
     blas_describe(blas, sizeof blas);
     printf("matrix products: %.1f %% of the time at %.1f GFLOP/s a thread (%s)\n",
-           percent(seconds, threads * t->train_s), seconds > 0 ? operations / seconds / 1e9 : 0,
-           blas);
+           percent(s->products, pool_threads(t->pool) * t->train_s),
+           s->products > 0 ? s->operations / s->products / 1e9 : 0, blas);
 }
 
 static zero_result print_memory(const struct trainer *t, const zero_statistics *s)
@@ -117,7 +112,7 @@ zero_result report_summary(struct trainer *trainer)
     if (result)
         return result;
     if (zero_rank(trainer->z) == 0) {
-        print_time(trainer, &statistics);
+        print_time(trainer);
         print_files(&statistics);
         if (trainer->options->device == DEVICE_CPU)
             print_products(trainer);

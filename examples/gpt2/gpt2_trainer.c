@@ -352,10 +352,27 @@ static zero_result update(struct trainer *t, double lr)
     return zero_step(t->z, &args, t->ops->stream(t->compute));
 }
 
-zero_result trainer_step(struct trainer *trainer, struct step_report *report)
+/** Adds all that was taken since commit, by evaluations, saves and loads, too, or subtracts it. */
+static zero_result add_time(const struct trainer *t, double sign, struct step_time *time)
+{
+    zero_statistics total = {.struct_size = sizeof total};
+    const zero_result result = zero_stats(t->z, &total);
+    if (result)
+        return result;
+    time->gathers += sign * total.gather_wait_s;
+    time->reductions += sign * total.reduce_wait_s;
+    time->updates += sign * total.update_s;
+    time->agreement += sign * total.step_wait_s;
+    for (int i = 0; i < pool_threads(t->pool); i++) {
+        time->products += sign * pool_meter(t->pool, i)->seconds;
+        time->operations += sign * pool_meter(t->pool, i)->operations;
+    }
+    return ZERO_OK;
+}
+
+static zero_result take_step(struct trainer *trainer, struct step_report *report)
 {
     const struct options *o = trainer->options;
-    const double start = clock_seconds();
     zero_step_result info = {.struct_size = sizeof info};
     for (int i = 0; i < zero_micro_count(trainer->z); i++) {
         const zero_result result = micro_batch(trainer, i);
@@ -376,7 +393,18 @@ zero_result trainer_step(struct trainer *trainer, struct step_report *report)
                                    .lr = lr,
                                    .loss_scale = loss_scale,
                                    .skipped = info.skipped};
-    result = zero_metric_mean(trainer->z, "loss", &report->loss);
+    return zero_metric_mean(trainer->z, "loss", &report->loss);
+}
+
+zero_result trainer_step(struct trainer *trainer, struct step_report *report)
+{
+    const struct options *o = trainer->options;
+    const double start = clock_seconds();
+    zero_result result = add_time(trainer, -1, &trainer->time);
+    if (!result)
+        result = take_step(trainer, report);
+    if (!result)
+        result = add_time(trainer, 1, &trainer->time);
     const double seconds = clock_seconds() - start;
     trainer->train_s += seconds;
     report->tokens_per_s = (double)trainer->micro_total * o->batch * o->dims.context / seconds;

@@ -14,6 +14,12 @@
 
 #define EVALUATED_MOST 64
 
+/** What steps took, in seconds: inside the library, and in matrix products of all threads. */
+struct step_time {
+    double gathers, reductions, updates, agreement;
+    double products, operations; /**< and how many operations these were */
+};
+
 /** One rank. */
 struct trainer {
     const struct options *options;
@@ -27,7 +33,8 @@ struct trainer {
     int micro_total;               /**< V */
     bool recovered;                /**< it goes on from its state on NVMe */
     uint64_t step;                 /**< how many there were */
-    double train_s;                /**< seconds in trainer_step() */
+    double train_s;                /**< seconds in trainer_step(), */
+    struct step_time time;         /**< and where they went */
     struct reason failure;         /**< of what failed outside of the library, or "" */
 };
 
