@@ -62,6 +62,14 @@ function(zero_set_test_properties name timeout processors labels)
                        PROCESSORS ${processors} LABELS "${labels}" SKIP_RETURN_CODE 77)
 endfunction()
 
+# zero_seen_elsewhere(<tests...>): in other tests a sanitizer sees the code that these run. A build
+# with a sanitizer has them among its slow tests, where ZERO_TESTS_WHOLE is off.
+function(zero_seen_elsewhere)
+  if(ZERO_SANITIZE AND NOT ZERO_TESTS_WHOLE)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS slow)
+  endif()
+endfunction()
+
 # zero_add_unit_test(<name> SOURCES <files...> [PARTS <files...>] [FOLDERS <folder targets...>]
 #                    [LIBS <libraries...>] [ARGS <args...>] [LABELS <labels...>]
 #                    [TIMEOUT <seconds>] [PROCESSORS <n>])

@@ -48,7 +48,8 @@ static struct place *place_of(const char *file, int line)
 
 bool test_takes_at(const char *file, int line, int number)
 {
-    const bool takes = number % TEST_STRIDE == TEST_PART;
+    const int stride = number < TEST_LONG ? TEST_STRIDE : TEST_LONG_STRIDE;
+    const bool takes = number % stride == TEST_PART;
     pthread_mutex_lock(&mutex);
     place_of(file, line)->taken |= takes;
     pthread_mutex_unlock(&mutex);

@@ -2,8 +2,9 @@
  * tests/sweep.h: whether this is built with a sanitizer, and which cases of a long sweep it takes.
  *
  * A sweep's cases differ from their neighbours in little. The three builds of run.sh, which are
- * plain, for addresses and for threads, each take every third one, and none takes another's;
- * a build that sets ZERO_TESTS_WHOLE, as the nightly one does, takes all.
+ * plain, for addresses and for threads, each take every third one, and none takes another's. Where
+ * a sweep is long, those with a sanitizer take half as many, because each takes several times as
+ * long there. A build that sets ZERO_TESTS_WHOLE, as the nightly one does, takes all.
  */
 #ifndef TESTS_SWEEP_H
 #define TESTS_SWEEP_H
@@ -35,6 +36,16 @@ enum { TEST_STRIDE = 3, TEST_PART = 1 };
 #else
 enum { TEST_STRIDE = 3, TEST_PART = 0 };
 #endif
+
+/** The stride of sweeps that take seconds. */
+#if defined(TEST_SANITIZED) && !defined(TEST_WHOLE)
+enum { TEST_LONG_STRIDE = 2 * TEST_STRIDE };
+#else
+enum { TEST_LONG_STRIDE = TEST_STRIDE };
+#endif
+
+/** From this case on a sweep is long. */
+enum { TEST_LONG = 18 };
 
 /** Whether a sweep takes this transport: the thread sanitizer sees nothing of what goes on between
  * ranks that are processes. */

@@ -331,7 +331,7 @@ static void of_one_rank(void **state)
     (void)state;
     const struct attempt like = {.transport = "self", .world = 1, .stage = 3};
     assert_true(sweep(&like, "alloc", "", 1) > 30);
-    assert_true(sweep(&like, "alloc", "+", TEST_STRIDE) > 30 / TEST_STRIDE);
+    assert_true(sweep(&like, "alloc", "+", TEST_LONG_STRIDE) > 30 / TEST_LONG_STRIDE);
     assert_int_equal(sweep(&like, "thread", "", 1), 1);
 }
 
@@ -339,8 +339,8 @@ static void of_one_of_two_threads(void **state)
 {
     (void)state;
     const struct attempt like = {.transport = "threads", .world = 2, .stage = 3};
-    assert_true(sweep(&like, "alloc", "", TEST_STRIDE) > 60 / TEST_STRIDE);
-    assert_true(sweep(&like, "alloc", "+", TEST_STRIDE) > 60 / TEST_STRIDE);
+    assert_true(sweep(&like, "alloc", "", TEST_LONG_STRIDE) > 60 / TEST_LONG_STRIDE);
+    assert_true(sweep(&like, "alloc", "+", TEST_LONG_STRIDE) > 60 / TEST_LONG_STRIDE);
 }
 
 static void of_one_of_two_processes(void **state)
@@ -352,7 +352,7 @@ static void of_one_of_two_processes(void **state)
                                      .faulty = faulty,
                                      .stage = 2 * faulty,
                                      .gather = "copy"};
-        assert_true(sweep(&like, "alloc", "", TEST_STRIDE) > 30 / TEST_STRIDE);
+        assert_true(sweep(&like, "alloc", "", TEST_LONG_STRIDE) > 30 / TEST_LONG_STRIDE);
         // A block and three arenas, and as many of the other rank.
         assert_int_equal(sweep(&like, "shm.allocate", "", 1), 4);
         assert_int_equal(sweep(&like, "shm.map", "", 1), 8);

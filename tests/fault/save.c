@@ -185,7 +185,7 @@ static void sweep(const char *what, int stride)
     team_shared_free(board, sizeof *board);
 }
 
-static int stride = 5 * TEST_STRIDE;
+static int stride = 5 * TEST_LONG_STRIDE;
 
 static void a_rank_dies_at_a_named_point(void **state)
 {
@@ -261,7 +261,7 @@ static void the_job_dies_at_any_time(void **state)
     assert_true(temporary_make(&temporary));
     struct job job = {
         .board = board, .directory = temporary.directory, .victim = -1, .resuming = true};
-    for (int i = 0; i < kills / TEST_STRIDE; i++) {
+    for (int i = 0; i < kills / TEST_LONG_STRIDE; i++) {
         job.stage = i % 4;
         kill_at_random(&job, &seed);
         if (i % 4 == 3) {

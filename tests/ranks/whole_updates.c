@@ -139,7 +139,7 @@ static void kill_everywhere(int stage, const char *gather, int stride)
     team_shared_free(job, sizeof *job);
 }
 
-static int stride = 7 * TEST_STRIDE;
+static int stride = 7 * TEST_LONG_STRIDE;
 
 static void a_death_leaves_whole_updates(void **state)
 {

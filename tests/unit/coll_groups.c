@@ -267,7 +267,7 @@ static bool fill(struct coll_comm *root, void *user)
     return true;
 }
 
-static int rounds = 100 / TEST_STRIDE;
+static int rounds = 100 / TEST_LONG_STRIDE;
 
 static void test_room(void **state)
 {

@@ -65,7 +65,8 @@ static void on_all(rank_fn fn)
             if (test_takes((int)(i + k)))
                 on_way(&ways[i], 3, (struct task){.fn = fn, .most = sizes[k], .kept = 0});
         for (int world = 1; world <= 5; world++)
-            on_way(&ways[i], world, (struct task){.fn = fn, .most = 300007, .kept = 2});
+            if (test_takes(world + (int)i))
+                on_way(&ways[i], world, (struct task){.fn = fn, .most = 300007, .kept = 2});
         on_way(&ways[i], 3, (struct task){.fn = fn, .most = 300007, .kept = 7});
     }
 }
