@@ -20,6 +20,10 @@ struct base_symbol {
  * there. *Local*, any thread. */
 const char *base_library_find(void *library, const struct base_symbol *symbols, size_t count);
 
+/** Whether some library of this process has the function, also one that was loaded for others than
+ * this one to see (RTLD_LOCAL). *Local*, any thread. */
+bool base_library_is_there(const char *function);
+
 /** Something that a process loads once; static, BASE_LOAD_ONCE. */
 struct base_load {
     pthread_mutex_t mutex;

@@ -3,6 +3,7 @@
 #include "collectives/rendezvous/hosts_of_job.h"
 #include "collectives/rendezvous/launcher_survey.h"
 #include "collectives/rendezvous/launcher_variables.h"
+#include "collectives/rendezvous/process_manager.h"
 
 #include <assert.h>
 
@@ -120,6 +121,22 @@ static bool is_host(struct boot_hosts *hosts, const struct boot_hosts_given *giv
     return boot_find_hosts(hosts, given, environment, NULL) == ZERO_OK && hosts->hosts > 1;
 }
 
+// What the variables leave open, a program may ask for when it opens a context. It is not asked
+// here: a process that has asked has to say so when it leaves.
+static void explain_unplaced(struct base_text *text, bool host, const char *why,
+                             char *const *environment)
+{
+    const char *manager = host ? NULL : boot_manager_placing(environment);
+    if (manager)
+        base_text_add(
+            text,
+            "rank         asked of %s when a program opens a context; the variables alone "
+            "say: %s\n",
+            manager, why);
+    else
+        base_text_add(text, "%s%s\n", host ? "no rank      " : "error        ", why);
+}
+
 void boot_explain(const struct boot_hosts_given *given, char *const *environment, char *text,
                   size_t size)
 {
@@ -134,7 +151,7 @@ void boot_explain(const struct boot_hosts_given *given, char *const *environment
     const bool host = is_host(&hosts, given, environment);
     boot_survey_read(&survey, environment, NULL);
     if (boot_discover(&place, environment, &error)) {
-        base_text_add(&out, "%s%s\n", host ? "no rank      " : "error        ", error.message);
+        explain_unplaced(&out, host, error.message, environment);
         if (survey.winner < 0 && !host)
             explain_nodes(&out, &survey.nodes);
     } else {

@@ -2,10 +2,10 @@
 #include "collectives/rendezvous/mesh_internal.h"
 
 #include "base/arena.h"
+#include "base/library.h"
 #include "collectives/rendezvous/launcher_variables.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -80,9 +80,19 @@ const char *boot_manager_name(char *const *environment)
     return NULL;
 }
 
+const char *boot_manager_placing(char *const *environment)
+{
+    const struct boot_manager *managers[3];
+    permitted(managers, environment, NULL);
+    for (int i = 0; managers[i]; i++)
+        if (managers[i]->is_placing(environment))
+            return managers[i]->name;
+    return NULL;
+}
+
 zero_result boot_manager_check_program(struct base_error *error)
 {
-    if (!dlsym(RTLD_DEFAULT, "MPI_Init"))
+    if (!base_library_is_there("MPI_Init"))
         return ZERO_OK;
     return zero_fail(error, ZERO_E_UNSUPPORTED,
                      "the program is one of MPI, which asks it by itself: give zero the ranks of a "

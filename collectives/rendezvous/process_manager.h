@@ -71,8 +71,13 @@ extern const struct boot_manager boot_pmix, boot_pmi1;
  * *Local.* */
 const char *boot_manager_name(char *const *environment);
 
-/** Fails if the program is one of MPI, initialised or not: that talks to the manager by itself, and
- * some can't if another part of the process has. ZERO_E_UNSUPPORTED. *Local.* */
+/** The manager that a process with these variables asks for its place, if they leave that open;
+ * NULL: none. *Local.* */
+const char *boot_manager_placing(char *const *environment);
+
+/** Fails if the program is one of MPI, initialised or not, however it was loaded: that talks to the
+ * manager by itself, and some can't if another part of the process has. ZERO_E_UNSUPPORTED.
+ * *Local.* */
 zero_result boot_manager_check_program(struct base_error *error);
 
 /** Says, when it is time to, that this rank waits for the others. *left: milliseconds for poll(2).

@@ -5,6 +5,7 @@
 #include "collectives/rendezvous/mesh_internal.h"
 #include "collectives/rendezvous/process_manager.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -454,6 +455,25 @@ static void variables_that_cannot_be_are_named(void **state)
     close(plain[1]);
 }
 
+/** The one argument: a library that has MPI_Init(). */
+static const char *mpi;
+
+/** mpi4py and others load MPI so that no other library sees it. */
+static void an_mpi_that_is_loaded_apart_is_seen(void **state)
+{
+    (void)state;
+    struct question question = {.rank = 1, .world = 2, .timeout_ms = 10000};
+    void *library = dlopen(mpi, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    memset(heard, 0, WORLD * sizeof *heard);
+    snprintf(question.variables[0], 64, "ZERO_PMI=1");
+    snprintf(question.variables[1], 64, "PMI_FD=1000");
+    wait_for(start(&question));
+    dlclose(library);
+    assert_int_equal(heard[1].result, ZERO_E_UNSUPPORTED);
+    assert_non_null(strstr(heard[1].message, "the program is one of MPI"));
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -462,14 +482,16 @@ static int set_up(void **state)
     return heard == MAP_FAILED ? -1 : 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    mpi = argc > 1 ? argv[1] : "";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_hear_where_rank_0_is),
         cmocka_unit_test(the_server_says_which_rank_calls),
         cmocka_unit_test(what_a_server_says_wrongly_is_shown),
         cmocka_unit_test(a_server_that_counts_others_is_refused),
         cmocka_unit_test(variables_that_cannot_be_are_named),
+        cmocka_unit_test(an_mpi_that_is_loaded_apart_is_seen),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
