@@ -80,13 +80,37 @@ bool boot_may_stand_around(const struct boot_survey *survey, int outer, char *co
     return !inner->around_if || (boot_variable(environment, inner->around_if) && rank->world > 1);
 }
 
+// A launcher that has started all its ranks on this host, which a platform counts as one of
+// several: each host has a job of its own then, which takes itself for the whole one.
+static zero_result check_all_here(const struct boot_survey *survey, char *const *environment,
+                                  struct base_error *error)
+{
+    const struct boot_reading *rank = &survey->families[survey->winner];
+    const struct boot_nodes *nodes = &survey->nodes;
+    if (rank->local_world != rank->world || nodes->nodes <= 1 ||
+        nodes->flags & (BOOT_NODES_BARE | BOOT_NODES_STARTED))
+        return ZERO_OK;
+    char bytes[64] = "";
+    const char *name;
+    const char *here = boot_first_variable(&name, boot_families[survey->winner].local_world,
+                                           BOOT_FAMILY_NAMES, environment);
+    boot_text_list_variable(&(struct base_text){bytes, sizeof bytes, 0}, name, here);
+    return zero_fail(error, ZERO_E_INVALID,
+                     "%s%s%s: all ranks are on this host, but %s says that there are %d hosts, and "
+                     "each would train without the others: start one job on all of them, or unset "
+                     "what does not hold",
+                     rank->source, *bytes ? ", " : "", bytes, nodes->source, nodes->nodes);
+}
+
 // Whether a launcher says that it is one of many, beside one that says that it is all.
 static zero_result check_only_rank(const struct boot_survey *survey, char *const *environment,
                                    struct base_error *error)
 {
     const struct boot_reading *rank = &survey->families[survey->winner];
-    if (rank->world > 1 || survey->winner == BOOT_ZERO)
+    if (survey->winner == BOOT_ZERO)
         return ZERO_OK;
+    if (rank->world > 1)
+        return check_all_here(survey, environment, error);
     if (survey->nodes.nodes > 1)
         return zero_fail(error, ZERO_E_INVALID,
                          "%s: one rank, but %s says that there are several hosts, and each would "

@@ -386,6 +386,15 @@ static const struct bad bad_cases[] = {
     {{"PET_NNODES=1:4"}, {"PET_NNODES=1:4"}},
     {{"PET_NNODES=0"}, {"PET_NNODES=0 is no number"}},
     {{"SM_HOSTS=[\"algo-1\", \"algo-2\"]"}, {"SM_HOSTS"}},
+    // A job of its own on each of several hosts.
+    {{OPEN_MPI("1", "2"), "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PET_NNODES=2", "PET_NODE_RANK=1"},
+     {"OMPI_COMM_WORLD_SIZE=2, OMPI_COMM_WORLD_LOCAL_SIZE=2: all ranks are on this host",
+      "PET_NNODES=2", "2 hosts"}},
+    {{"PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALNRANKS=2", "AZUREML_NODE_COUNT=3"},
+     {"MPI_LOCALNRANKS=2: all", "AZUREML_NODE_COUNT=3"}},
+    {{"RANK=0", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=4",
+      "SM_HOSTS=[\"algo-1\", \"algo-2\"]"},
+     {"WORLD_SIZE=4, LOCAL_WORLD_SIZE=4: all", "SM_HOSTS"}},
     {{"SM_HOSTS=algo-1"}, {"no JSON list"}},
     {{"JOB_COMPLETION_INDEX=2"}, {"JOB_COMPLETION_INDEX=2"}},
     {{"JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2"}, {"JAX_PROCESS_ID=0, JAX_NUM_PROCESSES=2"}},
@@ -521,6 +530,10 @@ static void decisions_are_explained(void **state)
     explained(hosts, "rank 0 is at port 29501 of node1, from MASTER_ADDR, MASTER_PORT + 1\n");
     hosts[4] = "HOME=/";
     explained(hosts, "rank 0 is at unknown: no variable says where rank 0 is");
+    explained((const char *[]){"PMIX_NAMESPACE=job7", "PMIX_RANK=1", NULL},
+              "rank         asked of PMIx when a program opens a context");
+    explained((const char *[]){"PMIX_NAMESPACE=job7", "PMIX_RANK=1", "ZERO_PMI=0", NULL},
+              "error        PMIX_RANK=1");
     // What is malformed is the error, and nothing besides.
     static char only_error[1024];
     boot_explain(NULL, as_environment((const char *[]){"PMI_RANK=5", "PMI_SIZE=2", NULL}),
