@@ -317,9 +317,11 @@ struct boot_way {
     zero_result (*listen)(struct meeting *meeting, struct base_error *error);
     /** Another rank calls rank 0. ZERO_AGAIN, with why: rank 0 does not answer yet. */
     zero_result (*call)(struct meeting *meeting, struct base_error *error);
-    /** What listened is not rank 0: whether rank 0 may be elsewhere, where the next call goes.
-     * NULL: it is not. */
-    bool (*is_elsewhere)(struct meeting *meeting);
+    /** What listened is not rank 0, or (`silent`) says nothing: whether rank 0 may be elsewhere,
+     * where the next call goes. NULL: it is not. */
+    bool (*is_elsewhere)(struct meeting *meeting, bool silent);
+    /** Until when what is called now has to answer as rank 0; NULL: boot_patience(). */
+    uint64_t (*answer_deadline)(const struct meeting *meeting);
     /** As boot_reception's; NULL: every caller is let in. */
     const char *(*admit)(void *user, struct boot_caller *caller);
     /** Rank 0 keeps what a rank has said of itself. False: its connection has ended. */
@@ -362,6 +364,7 @@ struct meeting {
                             has heard that this rank is ready */
     char missing[BOOT_RANKS_BYTES]; /**< the ranks that are missing, as rank 0 has told last */
     int turn; /**< of several hosts: which of rank 0's names is called first, if it has several */
+    int strangers;               /**< how many calls other processes have answered than rank 0 */
     char other[BOOT_TEXT_BYTES]; /**< that a rank is opening another communicator; "": none is */
 };
 

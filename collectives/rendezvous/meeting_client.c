@@ -29,11 +29,11 @@ static void remind(struct meeting *meeting, const char *ranks, const char *why)
 // Waits for a message of rank 0's, which has answered this rank or (not `known`) has yet to: until
 // then anything may listen in its place. The end of the connection ends the wait, too: the caller
 // sees it when it receives.
-static zero_result await_word(struct meeting *meeting, bool known, struct base_error *error)
+static zero_result await_word(struct meeting *meeting, bool known, uint64_t deadline_ns,
+                              struct base_error *error)
 {
     struct pollfd rank_0 = {.fd = meeting->sockets[0], .events = POLLIN};
-    for (int left = 1; left > 0;
-         left = boot_wait_left(&meeting->wait, boot_patience(meeting), 1000)) {
+    for (int left = 1; left > 0; left = boot_wait_left(&meeting->wait, deadline_ns, 1000)) {
         const int ready = poll(&rank_0, 1, left);
         if (ready < 0 && errno != EINTR)
             return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
@@ -114,12 +114,14 @@ static zero_result introduce_self(struct meeting *meeting, struct base_error *er
                              .sides = &boot_sides_of_rank_0,
                              .claim = &hello->claim,
                              .length = sizeof *hello,
-                             .deadline_ns = boot_patience(meeting)};
+                             .deadline_ns = meeting->way->answer_deadline
+                                                ? meeting->way->answer_deadline(meeting)
+                                                : boot_patience(meeting)};
     zero_result result = boot_claim_make(&hello->claim, meeting->secret, error);
     if (!result)
         result = boot_send(call.fd, BOOT_HELLO, hello, sizeof *hello, call.deadline_ns, error);
     while (!result && header.type == BOOT_CHALLENGE) {
-        result = await_word(meeting, false, error);
+        result = await_word(meeting, false, call.deadline_ns, error);
         if (!result)
             result = hear_answer(meeting, &call, &header, error);
     }
@@ -140,12 +142,10 @@ static zero_result call(struct meeting *meeting, struct base_error *error)
     boot_fd_close(&meeting->listener);
     // Rank 0 may have closed its listener, or ended, before it looked at this call; or this process
     // had no processor, and has kept it waiting.
-    if (result == ZERO_E_PEER || result == ZERO_E_TIMEOUT)
-        return ZERO_AGAIN;
-    if (result < 0 && result != ZERO_E_ABORTED && meeting->way->is_elsewhere &&
-        meeting->way->is_elsewhere(meeting))
-        return ZERO_AGAIN;
-    return result;
+    const bool silent = result == ZERO_E_PEER || result == ZERO_E_TIMEOUT;
+    const bool elsewhere = result < 0 && result != ZERO_E_ABORTED && meeting->way->is_elsewhere &&
+                           meeting->way->is_elsewhere(meeting, silent);
+    return silent || elsewhere ? ZERO_AGAIN : result;
 }
 
 // This rank, as its own messages name it.
@@ -209,7 +209,7 @@ zero_result boot_hear(struct meeting *meeting, enum boot_message_type type, void
     assert(meeting->place->rank > 0 && socket >= 0);
     zero_result result = ZERO_OK;
     while (!result && header.type == BOOT_MISSING) {
-        result = await_word(meeting, true, error);
+        result = await_word(meeting, true, boot_patience(meeting), error);
         if (!result)
             result = boot_receive(socket, &header, most, boot_patience(meeting), error);
         meeting->told = meeting->told || header.type == BOOT_FAIL;

@@ -9,6 +9,9 @@
 
 static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
 
+// How long one of several addresses may take to answer as rank 0.
+static const uint64_t answer_least_ns = UINT64_C(100000000), answer_most_ns = UINT64_C(5000000000);
+
 /* ------------------------------------------------------------------ where ranks meet */
 
 static zero_result listen_at_master(struct meeting *meeting, struct base_error *error)
@@ -68,9 +71,27 @@ static zero_result call_master(struct meeting *meeting, struct base_error *error
 }
 
 // Of rank 0's names each is called first once: another process may listen at one, on another host.
-static bool is_elsewhere(struct meeting *meeting)
+// One that does not answer at all is rank 0 perhaps, which is busy: its turn comes again.
+static bool is_elsewhere(struct meeting *meeting, bool silent)
 {
-    return ++meeting->turn < mesh_count_names(meeting->master);
+    const int names = mesh_count_names(meeting->master);
+    meeting->turn++;
+    meeting->strangers += !silent;
+    return meeting->strangers < names;
+}
+
+// Where rank 0 may be elsewhere a call takes a part of the time that is left.
+static uint64_t answer_deadline(const struct meeting *meeting)
+{
+    const uint64_t names = (uint64_t)mesh_count_names(meeting->master);
+    const uint64_t now = base_clock_ns(), deadline = boot_patience(meeting);
+    if (names == 1 || now >= deadline)
+        return deadline;
+    const uint64_t part = (deadline - now) / (names + 1);
+    const uint64_t limit = part < answer_least_ns  ? answer_least_ns
+                           : part > answer_most_ns ? answer_most_ns
+                                                   : part;
+    return now + limit < deadline ? now + limit : deadline;
 }
 
 // The address as people write it; one of IPv4 without the form in which IPv6 has it.
@@ -165,6 +186,7 @@ static const struct boot_way several_hosts = {
     .listen = listen_at_master,
     .call = call_master,
     .is_elsewhere = is_elsewhere,
+    .answer_deadline = answer_deadline,
     .enter = mesh_enter,
     .caller_text = caller_text,
     .place_text = place_text,

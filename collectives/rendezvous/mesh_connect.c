@@ -17,6 +17,13 @@ enum { CALLS = 3, PAUSE_MS = 100 }; // to another client, which listens already
 
 /* ------------------------------------------------------------------ rank 0 */
 
+// Whether a rank has hung up meanwhile, as one does that calls several addresses in turn.
+static bool has_hung_up(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+    return poll(&end, 1, 0) != 0;
+}
+
 bool mesh_enter(struct meeting *meeting, const struct boot_caller *caller)
 {
     const struct boot_hello *hello = &caller->said.hello;
@@ -28,7 +35,7 @@ bool mesh_enter(struct meeting *meeting, const struct boot_caller *caller)
     memcpy(entry->host, hello->host, sizeof entry->host);
     memcpy(entry->host_id, hello->host_id, sizeof entry->host_id);
     memcpy(meeting->hosts[hello->rank], hello->host, sizeof hello->host);
-    return mesh_address(caller->fd, true, entry->address, &port);
+    return !has_hung_up(caller->fd) && mesh_address(caller->fd, true, entry->address, &port);
 }
 
 // Ranks of this host may have called over loopback, where no other host finds them: then they are

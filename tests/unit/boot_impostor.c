@@ -231,6 +231,24 @@ static void rank_0_is_found_at_one_of_its_addresses(void **state)
     close(elsewhere);
 }
 
+// At the first address something listens that never says anything.
+static void a_silent_listener_does_not_take_all_the_time(void **state)
+{
+    (void)state;
+    struct mesh_ranks ranks;
+    mesh_ranks_begin(&ranks, ipv4, 6000);
+    const int elsewhere = listen_at(2, ranks.master.port);
+    mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 2});
+    mesh_ranks_start(&ranks,
+                     &(struct mesh_role){.rank = 1, .world = 2, .address = "127.0.0.2,127.0.0.1"});
+    const int fd = mesh_ranks_take_call(&ranks, elsewhere);
+    mesh_ranks_end(&ranks);
+    for (int rank = 0; rank < 2; rank++)
+        boot_ranks_expect(&ranks.set, rank, ZERO_OK, NULL, NULL);
+    close(fd);
+    close(elsewhere);
+}
+
 // Where none of them is rank 0 a rank hears so, and does not call for ever.
 static void what_is_at_none_of_its_addresses_is_told(void **state)
 {
@@ -259,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_0_is_found_at_one_of_its_addresses),
         cmocka_unit_test(what_is_at_none_of_its_addresses_is_told),
+        cmocka_unit_test(a_silent_listener_does_not_take_all_the_time),
         cmocka_unit_test(a_table_that_cannot_be_is_refused),
         cmocka_unit_test(why_rank_0_gives_up_is_printable),
         cmocka_unit_test(silent_callers_hold_up_nobody),
