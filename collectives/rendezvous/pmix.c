@@ -25,6 +25,8 @@ enum {
     PMIX_KEY_BYTES = 512,
     PMIX_GLOBAL = 3,  // a scope: for all processes of the job
     PMIX_DONE = -157, // PMIX_OPERATION_SUCCEEDED: at once, and no call-back comes
+    PMIX_TIMEOUT = -24,
+    PMIX_UNSUPPORTED = -47, // PMIX_ERR_NOT_SUPPORTED, by all servers of the job alike
 };
 
 /** Types of a value. */
@@ -109,9 +111,27 @@ static struct {
     struct pmix_process self;
 } session;
 
-static zero_result fail(const char *call, int status, struct base_error *error)
+static zero_result fail(zero_result result, const char *call, int status, struct base_error *error)
 {
-    return zero_fail(error, ZERO_E_UNSUPPORTED, "%s: %s (%d)", call, pmix.text(status), status);
+    return zero_fail(error, result, "%s: %s (%d)", call, pmix.text(status), status);
+}
+
+// What fails once this process has joined is no sign that there is no PMIx: other ranks may have
+// heard what this one has not.
+static zero_result fail_exchange(const char *call, int status, struct base_error *error)
+{
+    return fail(status == PMIX_UNSUPPORTED ? ZERO_E_UNSUPPORTED
+                : status == PMIX_TIMEOUT   ? ZERO_E_TIMEOUT
+                                           : ZERO_E_IO,
+                call, status, error);
+}
+
+// All ranks come to a fence, and one that has ended does not.
+static zero_result fail_fence(int status, struct base_error *error)
+{
+    return status == PMIX_UNSUPPORTED || status == PMIX_TIMEOUT
+               ? fail_exchange("PMIx_Fence", status, error)
+               : fail(ZERO_E_PEER, "PMIx_Fence", status, error);
 }
 
 // PMIx has a thread of its own, which is not to be interrupted by what is meant for the program.
@@ -164,7 +184,7 @@ static zero_result join(char *const *environment, struct base_error *error)
     session.self = (struct pmix_process){.rank = 0};
     const int status = call_init(&session.self);
     if (status)
-        return fail("PMIx_Init", status, error);
+        return fail(ZERO_E_UNSUPPORTED, "PMIx_Init", status, error);
     session.joined = true;
     result = check_self(environment, error);
     if (result)
@@ -229,9 +249,9 @@ static zero_result put_value(char *text, struct base_error *error)
     value.string = text;
     int status = pmix.put(PMIX_GLOBAL, BOOT_BOARD_KEY, &value);
     if (status)
-        return fail("PMIx_Put", status, error);
+        return fail_exchange("PMIx_Put", status, error);
     status = pmix.commit();
-    return status ? fail("PMIx_Commit", status, error) : ZERO_OK;
+    return status ? fail_exchange("PMIx_Commit", status, error) : ZERO_OK;
 }
 
 /** What the call-back of a fence writes, which may come when no call waits for it any more. */
@@ -258,7 +278,7 @@ static zero_result await_all(struct boot_board *board, struct fence *fence,
     if (status == PMIX_DONE)
         return ZERO_OK;
     if (status)
-        return fail("PMIx_Fence", status, error);
+        return fail_fence(status, error);
     for (int pause_ms = 1; !atomic_load_explicit(&fence->done, memory_order_acquire);
          pause_ms = pause_ms < 16 ? 2 * pause_ms : 20) {
         int left;
@@ -267,7 +287,7 @@ static zero_result await_all(struct boot_board *board, struct fence *fence,
             return result;
         poll(NULL, 0, left);
     }
-    return fence->status ? fail("PMIx_Fence", fence->status, error) : ZERO_OK;
+    return fence->status ? fail_fence(fence->status, error) : ZERO_OK;
 }
 
 static zero_result get_value(const struct boot_board *board, char text[BOOT_BOARD_BYTES],
@@ -281,7 +301,7 @@ static zero_result get_value(const struct boot_board *board, char text[BOOT_BOAR
     rank_0.rank = 0;
     const int status = pmix.get(&rank_0, BOOT_BOARD_KEY, &limit, 1, &value);
     if (status || !value)
-        return fail("PMIx_Get", status, error);
+        return fail_exchange("PMIx_Get", status, error);
     const bool good =
         value->type == PMIX_STRING && value->string && strlen(value->string) < BOOT_BOARD_BYTES;
     if (good)

@@ -383,16 +383,20 @@ static void an_exchange_that_fails_is_told(void **state)
     (void)state;
     reset();
     fake.fence = -2;
-    expect(alone, false, ZERO_E_UNSUPPORTED, "PMIx_Fence: AN-ERROR (-2)");
+    expect(alone, false, ZERO_E_PEER, "PMIx_Fence: AN-ERROR (-2)");
+    fake.fence = -47;
+    expect(alone, false, ZERO_E_UNSUPPORTED, "PMIx_Fence: AN-ERROR (-47)");
     reset();
     fake.fence_status = -3;
-    expect(alone, false, ZERO_E_UNSUPPORTED, "PMIx_Fence: AN-ERROR (-3)");
+    expect(alone, false, ZERO_E_PEER, "PMIx_Fence: AN-ERROR (-3)");
+    fake.fence_status = -24;
+    expect(alone, false, ZERO_E_TIMEOUT, "PMIx_Fence: AN-ERROR (-24)");
     reset();
     fake.silent = true;
     expect(alone, false, ZERO_E_TIMEOUT, "not all of 4 ranks may have come");
     reset();
     fake.get = NOT_FOUND;
-    expect(alone, false, ZERO_E_UNSUPPORTED, "PMIx_Get: NOT-FOUND (-46)");
+    expect(alone, false, ZERO_E_IO, "PMIx_Get: NOT-FOUND (-46)");
     reset();
     fake.text_type = UINT32;
     expect(alone, false, ZERO_E_INVALID, "what rank 0 has put is no text");
@@ -406,11 +410,11 @@ static void an_exchange_that_fails_is_told(void **state)
     reset();
     fake.rank = 0;
     fake.put = -4;
-    expect(of_rank_0, false, ZERO_E_UNSUPPORTED, "PMIx_Put: AN-ERROR (-4)");
+    expect(of_rank_0, false, ZERO_E_IO, "PMIx_Put: AN-ERROR (-4)");
     reset();
     fake.rank = 0;
     fake.commit = -5;
-    expect(of_rank_0, false, ZERO_E_UNSUPPORTED, "PMIx_Commit: AN-ERROR (-5)");
+    expect(of_rank_0, false, ZERO_E_IO, "PMIx_Commit: AN-ERROR (-5)");
 }
 
 static void variables_that_disagree_stay_an_error(void **state)

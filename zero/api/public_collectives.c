@@ -151,6 +151,7 @@ static zero_result open_root(zero_comm *root, const zero_comm_config *user,
         result = eng_config_meet(&comm_world->config, eng_stop_requested, &mesh, error);
     if (!result)
         result = join(root, &mesh, error);
+    boot_manager_leave(); // where this rank has failed before it met the others
     boot_mesh_close(&mesh);
     if (result == ZERO_E_ABORTED)
         eng_stop_unopened(config->rank);
