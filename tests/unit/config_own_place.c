@@ -81,6 +81,39 @@ static void half_a_place_is_refused(void **state)
     config_refused(&user, ZERO_E_INVALID, "zero_config.reserved_end is 1");
 }
 
+// The processes of a host have different numbers, whatever order the program gives its ranks: by
+// the launcher's they take their GPUs, those whose rank is the launcher's by chance and the others.
+static void ranks_in_another_order_have_gpus_of_their_own(void **state)
+{
+    (void)state;
+    zero_config user = zero_config_default();
+    user.device = "cuda";
+    setenv("MASTER_ADDR", "node1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    const struct {
+        const char *rank, *local_rank;
+        int32_t own;
+    } ranks[] = {{"0", "0", 3}, {"1", "1", 1}};
+    for (size_t i = 0; i < 2; i++) {
+        setenv("OMPI_COMM_WORLD_RANK", ranks[i].rank, 1);
+        setenv("OMPI_COMM_WORLD_LOCAL_RANK", ranks[i].local_rank, 1);
+        user.rank = ranks[i].own;
+        user.world = 4;
+        assert_int_equal(config_resolved(&user).device_number, i);
+    }
+    // Half of them are a job of their own, beside that of the others.
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "3", 1);
+    user.rank = 1;
+    user.world = 2;
+    const struct eng_config config = config_resolved(&user);
+    assert_int_equal(config.local_world, 2);
+    assert_int_equal(config.device_number, 3);
+}
+
 #define TEST(function) cmocka_unit_test_setup(function, config_clean)
 
 int main(void)
@@ -88,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_program_may_say_where_its_ranks_meet),
         TEST(half_a_place_is_refused),
+        TEST(ranks_in_another_order_have_gpus_of_their_own),
     };
     return cmocka_run_group_tests_name("config_own_place", tests, NULL, NULL);
 }

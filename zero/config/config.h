@@ -124,7 +124,8 @@ struct eng_config {
     int32_t first_world; /**< of the run's first start, which decides V where it is not set */
     int32_t restarts;    /**< of the job, before this start */
     int32_t local_world; /**< ranks of this host; 0: not known, and taken for all of them */
-    int32_t local_rank;  /**< among them; -1: not known */
+    int32_t local_rank;  /**< among them, or among all processes of the launcher's on this host if
+                              the program numbers its ranks by itself; -1: not known */
     char launcher[32];   /**< boot_place.launcher, or "zero_config" */
     char own_job[64];    /**< zero_config.job; "": none */
     char own_address[BOOT_ADDRESS_BYTES]; /**< zero_config.master_addr, with a job only; "": none */
@@ -183,7 +184,9 @@ zero_result eng_config_find_place(struct eng_config *config, const zero_config *
                                   struct base_error *error);
 
 /** Asks the launcher how many ranks are on this host, where the program gives rank and world. The
- * answer counts if the launcher counts the same ranks, or has started none elsewhere. *Local.* */
+ * answer counts if the launcher counts the same ranks, or has started none elsewhere. Which of the
+ * host's processes this one is the launcher knows in any case: all ranks go by its numbers, as no
+ * two of them may take one GPU. *Local.* */
 void eng_config_ask_launcher(struct eng_config *config);
 
 /** Room for the variables that stand for what the program says of its place. */

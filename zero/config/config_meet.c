@@ -17,12 +17,12 @@ void eng_config_ask_launcher(struct eng_config *config)
     struct boot_place place;
     if (boot_discover(&place, environ, NULL) != ZERO_OK || place.world < config->world)
         return;
-    if (place.rank == config->rank && place.world == config->world) {
+    // Another order of ranks changes nothing about the processes, whose numbers on a host differ.
+    config->local_rank = place.local_rank;
+    if (place.rank == config->rank && place.world == config->world)
         config->local_world = place.local_world;
-        config->local_rank = place.local_rank;
-    } else if (place.local_world == place.world) {
+    else if (place.local_world == place.world)
         config->local_world = config->world;
-    }
 }
 
 // Where rank 0 is: what the variables say, or whether a process manager can be asked.
