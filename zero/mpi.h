@@ -34,13 +34,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ZERO_MPI_ADDRESSES = 8, ZERO_MPI_NAME_BYTES = 256, ZERO_MPI_CALL_MS = 2000 };
+enum {
+    ZERO_MPI_ADDRESSES = 8,
+    ZERO_MPI_NAME_BYTES = 256,
+    ZERO_MPI_JOB_BYTES = 192,
+    ZERO_MPI_CALL_MS = 2000
+};
 
 /** What rank 0 tells the others. */
 struct zero_mpi_offer {
-    char job[40];    /**< made of 128 random bits */
-    int32_t port;    /**< where rank 0 listens; 0: it cannot */
-    int32_t count;   /**< of addresses; 0: its host has no network */
+    char job[ZERO_MPI_JOB_BYTES]; /**< the user's, or made of 128 random bits */
+    int32_t port;                 /**< where rank 0 listens; 0: it cannot */
+    int32_t count;                /**< of addresses; 0: its host has no network */
     int32_t trusted; /**< the first address is the user's, of any length, and is not tried */
     char addresses[ZERO_MPI_ADDRESSES][48];
 };
@@ -63,14 +68,15 @@ static inline socklen_t zero_mpi_sockaddr(struct sockaddr_storage *name, const c
     return (socklen_t)sizeof *v6;
 }
 
-/** Rank 0: a socket that listens at a free port of all its addresses, or -1. Ports are below those
- * that the system gives away by itself, so that the port is still free a moment later. */
-static inline int zero_mpi_listen(struct zero_mpi_offer *offer, uint64_t chance)
+/** Rank 0: a socket that listens at the port of all its addresses that the user has given, or at a
+ * free one; -1: there is none. Ports are below those that the system gives away by itself, so that
+ * the port is still free a moment later. */
+static inline int zero_mpi_listen(struct zero_mpi_offer *offer, uint64_t chance, int given)
 {
     for (int i = 0; i < 200; i++) {
         struct sockaddr_storage name;
         const int both = i % 2 == 0, yes = 1, no = 0; // IPv6 takes calls of IPv4, too
-        const int port = 20000 + (int)((chance + (uint64_t)(i / 2)) % 10000);
+        const int port = given ? given : 20000 + (int)((chance + (uint64_t)(i / 2)) % 10000);
         const socklen_t length = zero_mpi_sockaddr(&name, both ? "::" : "0.0.0.0", port);
         const int fd = socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
@@ -82,6 +88,8 @@ static inline int zero_mpi_listen(struct zero_mpi_offer *offer, uint64_t chance)
             return fd;
         }
         close(fd);
+        if (given && !both) // another context may be meeting there
+            poll(NULL, 0, 20);
     }
     return -1;
 }
@@ -163,25 +171,42 @@ static inline int zero_mpi_agree(int fd, unsigned mine, unsigned *all, MPI_Comm 
     return failure;
 }
 
-/** Rank 0: names the job, and says where it is; a socket that listens there, or -1. */
+/** Rank 0: names the job, and says where it is; a socket that listens there, or -1. What its
+ * environment says holds for all. */
 static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
 {
     uint64_t chance[2];
     const char *address = getenv("ZERO_MASTER_ADDR"), *port = getenv("ZERO_MASTER_PORT");
+    const char *job = getenv("ZERO_JOB");
+    const int32_t given = port ? (int32_t)strtol(port, NULL, 10) : 0;
     if (getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance)
         return -1;
     snprintf(offer->job, sizeof offer->job, "mpi-%016llx%016llx", (unsigned long long)chance[0],
              (unsigned long long)chance[1]);
-    const int fd = zero_mpi_listen(offer, chance[0]);
+    if (job)
+        snprintf(offer->job, sizeof offer->job, "%s", job);
+    const int fd = zero_mpi_listen(offer, chance[0], given);
     offer->trusted = address && *address && strlen(address) < ZERO_MPI_NAME_BYTES;
-    if (offer->trusted && port)
-        offer->port = (int32_t)strtol(port, NULL, 10);
+    if (offer->trusted && given)
+        offer->port = given;
     if (offer->trusted && offer->port) {
         memcpy((char *)offer->addresses, address, strlen(address) + 1);
         offer->count = 1;
     } else if (fd >= 0)
         zero_mpi_find_addresses(offer);
     return fd;
+}
+
+/** Whether this rank's environment says of the job what holds, or nothing. */
+static inline int zero_mpi_agrees(const struct zero_mpi_offer *offer)
+{
+    const char *address = getenv("ZERO_MASTER_ADDR"), *port = getenv("ZERO_MASTER_PORT");
+    const char *job = getenv("ZERO_JOB");
+    // A name that does not fit into zero_config.job every rank has to know by itself.
+    if (job ? strcmp(job, offer->job) != 0 : strlen(offer->job) >= sizeof((zero_config *)0)->job)
+        return 0;
+    return (!address || (offer->trusted && !strcmp(address, (const char *)offer->addresses))) &&
+           (!port || strtol(port, NULL, 10) == offer->port);
 }
 
 /** Whether a launcher has started several processes of which MPI knows this one only. */
@@ -229,14 +254,16 @@ static inline int zero_mpi_is_lost(MPI_Comm comm)
  * a network that is not for computing.
  *
  * zero's traffic over TCP takes that network, too. ZERO_MASTER_ADDR in rank 0's environment says
- * which one instead. It is not tried; ZERO_MASTER_PORT may come with it.
+ * which one instead. It is not tried. ZERO_MASTER_PORT there is the port that rank 0 takes, and
+ * ZERO_JOB the name of the job. What rank 0's environment says holds for all ranks: another one may
+ * have the same variables, with the same values, or none of them.
  *
  * zero_open() finds out which ranks share a host; these have shared memory, as always. On a host
  * without any address, not even the loopback's, all ranks are taken to be there, and master_addr
  * stays empty.
  *
  * Nothing of MPI is kept: the communicator may be freed, and MPI_Finalize() called, while contexts
- * live. Ranks exchange 436 bytes and a number; an address that does not answer takes 2 seconds.
+ * live. Ranks exchange 588 bytes and a number; an address that does not answer takes 2 seconds.
  *
  * Errors of MPI itself go to the handler of comm, which ends the program by default. After an error
  * config is as before.
@@ -245,7 +272,9 @@ static inline int zero_mpi_is_lost(MPI_Comm comm)
  * ZERO_WORLD_SIZE=1 says that it shall be alone. Or config has no struct_size of this header
  * (zero_config_default()).
  * ZERO_E_IO: rank 0 has no address that all ranks reach (is there a firewall? ZERO_MASTER_ADDR says
- * which), or no port to listen at; another rank's config is invalid; or MPI failed.
+ * which), or no port to listen at (ZERO_MASTER_PORT may be in use); a rank has another
+ * ZERO_MASTER_ADDR, ZERO_MASTER_PORT or ZERO_JOB than rank 0, or a ZERO_JOB of more than 63 bytes
+ * that not all ranks have; another rank's config is invalid; or MPI failed.
  */
 static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm comm)
 {
@@ -261,7 +290,7 @@ static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm com
     if (rank == 0)
         fd = zero_mpi_make_offer(&offer);
     int failure = MPI_Bcast(&offer, (int)sizeof offer, MPI_BYTE, 0, comm);
-    if (!failure && valid && offer.port)
+    if (!failure && valid && offer.port && zero_mpi_agrees(&offer))
         mine = rank == 0 || offer.trusted ? (1U << (offer.count ? offer.count : 1)) - 1
                                           : zero_mpi_reached(&offer);
     if (!failure)
@@ -274,7 +303,7 @@ static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm com
         chosen++;
     config->rank = rank;
     config->world = world;
-    snprintf(config->job, sizeof config->job, "%s", offer.job);
+    snprintf(config->job, sizeof config->job, "%.*s", (int)sizeof config->job - 1, offer.job);
     config->master_addr[0] = '\0';
     config->master_port = 0;
     if (chosen == offer.count) // no network: all ranks are on one host

@@ -109,6 +109,17 @@ same "tcp"
 ZERO_MASTER_ADDR=localhost ZERO_TRANSPORT=tcp run tcp start 2 "$hello"
 same "localhost"
 
+# What rank 0's environment says of the job holds for all; a rank whose own says something else is
+# no rank of the job, and none waits for another.
+# shellcheck disable=SC2016 # for the shell of each rank
+only='[ "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" != "$WHO" ] || export ZERO_JOB=mine $PORT; exec "$0"'
+WHO=0 PORT=ZERO_MASTER_PORT=23457 ZERO_TRANSPORT=tcp run tcp start 2 sh -c "$only" "$hello"
+same "what rank 0 alone says"
+if WHO=1 PORT="" start 2 sh -c "$only" "$hello" >"$here/out" 2>"$here/err"; then
+    fail "ranks of several jobs have met"
+fi
+grep -q 'mpi_hello: ' "$here/err" || fail "another message: ranks of several jobs"
+
 # A launcher that is not the MPI's own starts processes of which each is all that MPI knows.
 refused() {
     if "$@" "$hello" >"$here/out" 2>"$here/err"; then fail "trained alone: $*"; fi
