@@ -108,6 +108,11 @@ static zero_result build(struct coll_comm *comm, struct coll_arena *arena, struc
         result = transport->arena_share(comm, arena, &mine);
         result = coll_agree(comm, arena->bytes, arena->peer_bytes, result, &mine, error);
     }
+    // A rank that touches pages before they are there would make them small ones.
+    if (result == ZERO_OK && arena->shared && transport->arena_fill) {
+        result = transport->arena_fill(comm, arena, &mine);
+        result = coll_agree(comm, 0, NULL, result, &mine, error);
+    }
     if (result == ZERO_OK) {
         result = arena->shared ? transport->arena_populate(comm, arena, &mine)
                                : transport->arena_share(comm, arena, &mine);

@@ -79,8 +79,12 @@ struct coll_transport {
      * succeeded on all; peer_bytes is known. */
     zero_result (*arena_share)(struct coll_comm *comm, struct coll_arena *arena,
                                struct base_error *error);
+    /** Allocates this rank's part of a shared arena's pages that no rank of its host takes care of.
+     * Every rank calls it after arena_share has succeeded on all. NULL: there are none. */
+    zero_result (*arena_fill)(struct coll_comm *comm, struct coll_arena *arena,
+                              struct base_error *error);
     /** Fills in the page tables of a shared arena's base and view, and peers. Every rank calls it
-     * after arena_share has succeeded on all. */
+     * after arena_fill has succeeded on all. */
     zero_result (*arena_populate)(struct coll_comm *comm, struct coll_arena *arena,
                                   struct base_error *error);
     /** As coll_arena_show(). Any thread. NULL: peers see it. */

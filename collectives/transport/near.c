@@ -350,13 +350,19 @@ zero_result coll_near_arena_share(struct coll_near *near, struct coll_arena *are
     return result;
 }
 
+zero_result coll_near_arena_fill(struct coll_near *near, struct coll_arena *arena,
+                                 struct base_error *error)
+{
+    return coll_host_of(near->root)->far_count > 0
+               ? coll_shared_fill(near->root, arena, near->self, near->count, error)
+               : ZERO_OK;
+}
+
 zero_result coll_near_arena_populate(struct coll_near *near, struct coll_arena *arena,
                                      struct base_error *error)
 {
     const struct host_comm *host = coll_host_of(near->root);
-    zero_result result = host->far_count > 0
-                             ? coll_shared_fill(near->root, arena, near->self, near->count, error)
-                             : coll_shared_check(arena, error);
+    zero_result result = coll_shared_check(arena, error);
     if (result == ZERO_OK)
         result = coll_shared_map(near->root, arena, error);
     for (int rank = 0; rank < near->root->world; rank++)

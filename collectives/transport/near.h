@@ -72,13 +72,15 @@ struct host_block *coll_near_group_slot(const struct coll_near *near, int rank, 
 int coll_near_dead_in_sight(const struct coll_near *near);
 int coll_near_dead_peer(const struct coll_near *near);
 
-/** As arena_alloc, arena_share, arena_populate and arena_free of struct coll_transport: the arenas
- * of near ranks are mapped; of far ones there is nothing. A shared one is the host's, and pages
- * that far ranks take care of are allocated by the near ranks together. */
+/** As arena_alloc, arena_share, arena_fill, arena_populate and arena_free of struct coll_transport:
+ * the arenas of near ranks are mapped; of far ones there is nothing. A shared one is the host's,
+ * and pages that far ranks take care of are allocated by the near ranks together. */
 zero_result coll_near_arena_alloc(struct coll_near *near, struct coll_arena *arena,
                                   struct base_error *error);
 zero_result coll_near_arena_share(struct coll_near *near, struct coll_arena *arena,
                                   struct base_error *error);
+zero_result coll_near_arena_fill(struct coll_near *near, struct coll_arena *arena,
+                                 struct base_error *error);
 zero_result coll_near_arena_populate(struct coll_near *near, struct coll_arena *arena,
                                      struct base_error *error);
 void coll_near_arena_free(struct coll_near *near, struct coll_arena *arena);

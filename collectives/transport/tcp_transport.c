@@ -80,16 +80,11 @@ static zero_result copy_small(const struct coll_comm *comm, const struct coll_ar
     return result;
 }
 
-static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *arena,
-                                   struct base_error *error)
+/** Lets a provider read the arena, whose pages are all there. The others wait for this rank's part
+ * in it, come what may: `result`. */
+static zero_result publish(struct coll_comm *comm, const struct coll_arena *arena,
+                           zero_result result, struct base_error *error)
 {
-    bool small = false;
-    zero_result result = coll_near_arena_share(&of(comm)->near, arena, error);
-    if (result == ZERO_OK && !arena->shared && coll_host_of(comm)->far_count > 0)
-        result = copy_small(comm, arena, &small, error);
-    if (result == ZERO_OK && small)
-        result = coll_net_show_prepare(of(comm)->net, arena, error);
-    // The others wait for this rank's part in it.
     struct base_error why = {.result = ZERO_OK};
     const zero_result published = coll_far_publish(comm, arena, &why);
     return result != ZERO_OK || published == ZERO_OK
@@ -97,10 +92,30 @@ static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *ar
                : zero_fail(error, published, "%s", why.message);
 }
 
+static zero_result tcp_arena_share(struct coll_comm *comm, struct coll_arena *arena,
+                                   struct base_error *error)
+{
+    bool small = false;
+    zero_result result = coll_near_arena_share(&of(comm)->near, arena, error);
+    if (arena->shared)
+        return result;
+    if (result == ZERO_OK && coll_host_of(comm)->far_count > 0)
+        result = copy_small(comm, arena, &small, error);
+    if (result == ZERO_OK && small)
+        result = coll_net_show_prepare(of(comm)->net, arena, error);
+    return publish(comm, arena, result, error);
+}
+
+static zero_result tcp_arena_fill(struct coll_comm *comm, struct coll_arena *arena,
+                                  struct base_error *error)
+{
+    return coll_near_arena_fill(&of(comm)->near, arena, error);
+}
+
 static zero_result tcp_arena_populate(struct coll_comm *comm, struct coll_arena *arena,
                                       struct base_error *error)
 {
-    return coll_near_arena_populate(&of(comm)->near, arena, error);
+    return publish(comm, arena, coll_near_arena_populate(&of(comm)->near, arena, error), error);
 }
 
 static void tcp_arena_show(struct coll_comm *comm, struct coll_arena *arena)
@@ -430,6 +445,7 @@ const struct coll_transport coll_transport_tcp = {
     .group_close = tcp_group_close,
     .arena_alloc = tcp_arena_alloc,
     .arena_share = tcp_arena_share,
+    .arena_fill = tcp_arena_fill,
     .arena_populate = tcp_arena_populate,
     .arena_free = tcp_arena_free,
     .arena_show = tcp_arena_show,

@@ -8,6 +8,7 @@
 #include "tests/unit/coll_ranks.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -580,6 +581,61 @@ static bool leaving_rank(struct coll_comm *comm, void *user)
     return is_round(coll_arena_view(arena), spans, world, 0);
 }
 
+/** Lines of /proc/self/maps that show a view of a shared arena; -1: they can't be read. */
+static int views(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps))
+        count += strstr(line, "memfd:zero") && strstr(line, " r--s ");
+    if (maps)
+        fclose(maps);
+    return maps ? count : -1;
+}
+
+/** Lets go of the rank that hangs; *user: how many views there were before. */
+static void *let_go(void *user)
+{
+    usleep(200000);
+    *(int *)user = views();
+    base_fault_set(NULL, NULL);
+    return NULL;
+}
+
+/** A rank hangs while it allocates what ranks of the other host take care of. */
+static bool filling_rank(struct coll_comm *comm, void *user)
+{
+    const int me = coll_rank(comm), world = coll_world(comm);
+    const size_t bytes = (size_t)16 << 20;
+    const struct coll_span mine = part(bytes, me, world);
+    struct coll_arena *arena;
+    pthread_t helper;
+    CHECK_OK(comm, coll_barrier(comm));
+    if (me == 0) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "shm.allocate:hang@%d", world + 1);
+        CHECK(base_fault_set(fault, NULL) == ZERO_OK);
+        CHECK(pthread_create(&helper, NULL, let_go, user) == 0);
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    CHECK_OK(comm, coll_arena_create_shared(comm, bytes, &mine, 1, &arena, NULL));
+    if (me == 0)
+        CHECK(pthread_join(helper, NULL) == 0);
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+static void no_page_is_touched_before_all_are_there(void **state)
+{
+    (void)state;
+    int before = -1;
+    if (!test_takes_transport("hosts:threads"))
+        return;
+    assert_true(run_ranks("hosts:threads", 4, 0, filling_rank, &before));
+    assert_int_equal(before, 0);
+}
+
 static void several_hosts(void **state)
 {
     (void)state;
@@ -598,6 +654,7 @@ int main(void)
         cmocka_unit_test(faults),       cmocka_unit_test(no_allocation), cmocka_unit_test(group),
         cmocka_unit_test(limit),        cmocka_unit_test(own),           cmocka_unit_test(early),
         cmocka_unit_test(publications), cmocka_unit_test(several_hosts),
+        cmocka_unit_test(no_page_is_touched_before_all_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
