@@ -462,10 +462,10 @@ struct coll_counters {
 };
 
 /** memory_bytes of a root that is yet to be opened. With `any_provider`, as in coll_config, it has
- * what a provider takes that the ranks may find: none where this host would decline it. It lacks
- * what unregistered sources need where the kernel doesn't let ranks read each other
- * (coll_unregistered_path()). 0: there is no such transport. *Local.* */
-size_t coll_memory_needed(const char *transport, bool any_provider, int world);
+ * what a provider takes that the ranks may find, with `far` of them on other hosts: none where this
+ * host would decline it. It lacks what unregistered sources need where the kernel doesn't let ranks
+ * read each other (coll_unregistered_path()). 0: there is no such transport. *Local.* */
+size_t coll_memory_needed(const char *transport, bool any_provider, int world, int far);
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);
 

@@ -86,8 +86,8 @@ struct coll_provider {
     size_t size;      /**< sizeof(struct coll_provider) of the code that filled it */
     const char *name; /**< a value of transport= */
 
-    /** Bytes that it needs for a rank among `world`, about: engines say little of that. */
-    size_t (*memory)(int world);
+    /** Bytes that it needs for a rank with so many peers, about: engines say little of that. */
+    size_t (*memory)(int peers);
 
     /** Why ranks that may choose gain nothing by it on this host; NULL: they may. */
     const char *(*declines)(void);

@@ -372,9 +372,9 @@ static zero_result ucx_open(struct coll_provided **provided,
     return ZERO_OK;
 }
 
-static size_t ucx_memory(int world)
+static size_t ucx_memory(int peers)
 {
-    return OWN_BYTES + (size_t)world * PEER_BYTES;
+    return OWN_BYTES + (size_t)peers * PEER_BYTES;
 }
 
 const struct coll_provider coll_provider_ucx = {

@@ -334,7 +334,7 @@ static void take_provider(struct coll_comm *root, const struct coll_provider *op
     struct coll_comm_world *comm_world = root->comm_world;
     char engine[COLL_ENGINE_BYTES];
     ops->engine(provided_of(root), engine);
-    comm_world->counters.memory_bytes += ops->memory(root->world);
+    comm_world->counters.memory_bytes += ops->memory(coll_host_of(root)->far_count);
     snprintf(comm_world->transport, sizeof comm_world->transport, "%s", ops->name);
     if (any)
         snprintf(comm_world->reason, sizeof comm_world->reason, "all hosts have %s", engine);

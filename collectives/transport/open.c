@@ -118,11 +118,12 @@ static const struct coll_provider *expected_provider(const char *transport, bool
     return provider;
 }
 
-size_t coll_memory_needed(const char *transport, bool any_provider, int world)
+size_t coll_memory_needed(const char *transport, bool any_provider, int world, int far)
 {
+    assert(far >= 0 && far < world);
     const struct coll_transport *found = coll_transport_find(transport);
     const struct coll_provider *provider = expected_provider(transport, any_provider);
     return !found
                ? 0
-               : own_bytes(world) + found->memory(world) + (provider ? provider->memory(world) : 0);
+               : own_bytes(world) + found->memory(world) + (provider ? provider->memory(far) : 0);
 }

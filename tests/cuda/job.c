@@ -555,7 +555,7 @@ static bool is_planned(const struct team_rank *rank)
     TEAM_CHECK(strstr(zero_plan_json(rank->z), "\"gpu\": {"));
     // By which the GPUs of several ranks meet is in the plan, too.
     const size_t transport = rank->z->plan.rows[ENG_FOR_TRANSPORT].mine;
-    const size_t host = coll_memory_needed(rank->z->config.transport, false, rank->world);
+    const size_t host = coll_memory_needed(rank->z->config.transport, false, rank->world, 0);
     TEAM_CHECK(rank->z->config.resident && rank->world > 1 ? transport > host + 10000
                                                            : transport >= host);
     TEAM_CHECK(is_over_nccl(rank));

@@ -212,7 +212,7 @@ static bool run(struct coll_comm *comm, bool (*test)(struct bench *bench))
         CHECK(base_allocation_count() == allocations);
         coll_counters(comm, &counters);
         CHECK(counters.memory_bytes ==
-              coll_memory_needed(coll_transport_name(comm), false, coll_world(comm)));
+              coll_memory_needed(coll_transport_name(comm), false, coll_world(comm), 0));
         CHECK((counters.reduced_bytes > 0) == (coll_world(comm) > 1));
     }
     teardown(&bench);

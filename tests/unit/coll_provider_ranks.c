@@ -74,11 +74,32 @@ static void a_lost_way_fails_all(void **state)
         run_tcp_watched(WORLD, -1, 20 * second, 0, gathering_rank, (void *)(uintptr_t)fault));
 }
 
+/** A rank of two hosts, to which ranks belong in turn. */
+static bool counting_rank(struct coll_comm *comm, void *user)
+{
+    struct coll_counters counters;
+    const int world = coll_world(comm), far = coll_rank(comm) % 2 ? (world + 1) / 2 : world / 2;
+    (void)user;
+    coll_counters(comm, &counters);
+    CHECK(counters.memory_bytes == coll_memory_needed("ucx", false, world, far));
+    CHECK(counters.memory_bytes < coll_memory_needed("ucx", false, world, world - 1));
+    CHECK_OK(comm, coll_barrier(comm));
+    return true;
+}
+
+/** Ranks of a host need no connection between them. */
+static void memory_is_for_ranks_of_other_hosts(void **state)
+{
+    (void)state;
+    assert_true(run_ranks("hosts", 5, 0, counting_rank, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deaths_are_told_by_tcp),
         cmocka_unit_test(a_lost_way_fails_all),
+        cmocka_unit_test(memory_is_for_ranks_of_other_hosts),
     };
     setenv("UCX_TLS", "tcp,self", 0);
     setenv("ZERO_TEST_PROVIDER", "ucx", 1);

@@ -21,9 +21,10 @@ static struct eng_limits limits_of(const zero_ctx *z)
 static size_t transport_bytes(const zero_ctx *z)
 {
     // A plan without ranks has room for what they may find.
+    const int here = z->config.local_world ? z->config.local_world : 1;
     struct coll_counters counters = {
-        .memory_bytes =
-            coll_memory_needed(z->config.transport, z->config.any_provider, z->config.world)};
+        .memory_bytes = coll_memory_needed(z->config.transport, z->config.any_provider,
+                                           z->config.world, z->config.world - here)};
     if (z->comm)
         coll_counters(z->comm, &counters);
     return counters.memory_bytes;
