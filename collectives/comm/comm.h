@@ -86,9 +86,10 @@ void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_er
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets
- * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until they have read it, as they have
- * no other way to it, and then until all that it has said is where they are. Requests need not be
- * drained. NULL is fine, and so is a communicator that failed. */
+ * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until ranks of other hosts have read it,
+ * as they have no other way to it, and then until all that it has said is where they are. For ranks
+ * of its own host it never waits. Requests need not be drained. NULL is fine, and so is a
+ * communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
 int coll_rank(const struct coll_comm *comm);
@@ -198,8 +199,9 @@ void coll_arena_show(struct coll_arena *arena);
 /**
  * How peers get at sources outside arenas: "direct" (threads), "process_vm_readv", or "copied" in
  * pieces through shared memory by the rank whose source it is, where the kernel does not allow the
- * second; then the others wait until that rank is in a call that makes progress. By "tcp" all
- * sources are "sent" in pieces, whatever their rank does. The same on all ranks. Such a source must
+ * second; then the others wait until that rank is in a call that makes progress. By "tcp" sources
+ * are "sent" to other hosts in pieces, whatever their rank does, and ranks of one host read them as
+ * by "shm", in the second way or the third. The same on all ranks. Such a source must
  * be there until it is drained, also when its rank closes the communicator or fails; where the path
  * is "direct" so must the result of an all-reduce, which the others write. After a failure that is
  * until every rank has returned it. *Local.*

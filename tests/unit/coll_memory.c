@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -581,6 +582,62 @@ static bool leaving_rank(struct coll_comm *comm, void *user)
     return is_round(coll_arena_view(arena), spans, world, 0);
 }
 
+/** Whether a process that is not waited for has ended. */
+static bool has_ended(pid_t process)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+    FILE *stat = fopen(path, "re");
+    const bool read = stat && fscanf(stat, "%*d %*s %c", &state) == 1;
+    if (stat)
+        fclose(stat);
+    return !read || state == 'Z';
+}
+
+/** Rank 2 leaves when the other host has read its block, and rank 0, of its own, begins then. */
+static bool ended_rank(struct coll_comm *comm, void *user)
+{
+    enum { WORLD = 4, LAST = 2, BLOCK = 100001 };
+    _Atomic pid_t *last = user;
+    const int me = coll_rank(comm);
+    struct coll_span spans[WORLD] = {{0, 0}, {0, 0}, {0, BLOCK}, {0, 0}};
+    struct coll_arena *arena;
+    struct coll_request request = {0};
+    unsigned char *all = calloc(1, BLOCK);
+    CHECK(all);
+    CHECK_OK(comm, coll_arena_create(comm, BLOCK, &arena, NULL));
+    if (me == LAST) {
+        memset(coll_arena_base(arena), 77, BLOCK);
+        *last = getpid();
+    }
+    CHECK_OK(comm, coll_barrier(comm));
+    for (int i = 0; me == 0 && !has_ended(*last); i++) {
+        CHECK(i < 1000);
+        usleep(10000);
+    }
+    const struct coll_all_gather op = {
+        .source = coll_arena_base(arena), .recv = all, .spans = spans};
+    CHECK_OK(comm, coll_all_gather_start(comm, &op, &request));
+    if (me != LAST)
+        CHECK_OK(comm, coll_wait(comm, &request));
+    CHECK(me == LAST || (all[0] == 77 && all[BLOCK - 1] == 77));
+    if (me != LAST)
+        free(all);
+    return true;
+}
+
+/** A rank waits for other hosts when it leaves, and not for its own, which has its arenas. */
+static void a_rank_does_not_wait_for_its_host_to_leave(void **state)
+{
+    (void)state;
+    _Atomic pid_t *last =
+        mmap(NULL, sizeof *last, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(last != MAP_FAILED);
+    if (test_takes_transport("hosts"))
+        assert_true(run_ranks("hosts", 4, 0, ended_rank, last));
+    munmap(last, sizeof *last);
+}
+
 /** Lines of /proc/self/maps that show a view of a shared arena; -1: they can't be read. */
 static int views(void)
 {
@@ -650,11 +707,19 @@ static void several_hosts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared),       cmocka_unit_test(older_kernels), cmocka_unit_test(refused),
-        cmocka_unit_test(faults),       cmocka_unit_test(no_allocation), cmocka_unit_test(group),
-        cmocka_unit_test(limit),        cmocka_unit_test(own),           cmocka_unit_test(early),
-        cmocka_unit_test(publications), cmocka_unit_test(several_hosts),
+        cmocka_unit_test(shared),
+        cmocka_unit_test(older_kernels),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(no_allocation),
+        cmocka_unit_test(group),
+        cmocka_unit_test(limit),
+        cmocka_unit_test(own),
+        cmocka_unit_test(early),
+        cmocka_unit_test(publications),
+        cmocka_unit_test(several_hosts),
         cmocka_unit_test(no_page_is_touched_before_all_are_there),
+        cmocka_unit_test(a_rank_does_not_wait_for_its_host_to_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
