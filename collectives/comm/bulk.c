@@ -14,6 +14,17 @@ bool coll_spans_fit(const struct coll_comm *comm, const struct coll_span *spans,
     return true;
 }
 
+/** Whether recv has all blocks, and lies in a shared arena. */
+static bool is_of_host(const struct coll_comm *comm, const struct coll_all_gather *op)
+{
+    size_t end = 0, offset;
+    for (int rank = 0; rank < comm->world; rank++)
+        if (op->spans[rank].offset + op->spans[rank].count > end)
+            end = op->spans[rank].offset + op->spans[rank].count;
+    const struct coll_arena *arena = coll_arena_of(comm, op->recv, end, &offset);
+    return end == 0 || (arena && arena->shared);
+}
+
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request)
 {
@@ -24,6 +35,9 @@ zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_
         return coll_refuse(comm, request, COLL_ALL_GATHER, "there is no source");
     if (!coll_spans_fit(comm, op->spans, 1))
         return coll_refuse(comm, request, COLL_ALL_GATHER, COLL_SPANS_TOO_LONG);
+    if (op->together && !is_of_host(comm, op))
+        return coll_refuse(comm, request, COLL_ALL_GATHER,
+                           "the ranks of a host together, but not into a shared arena");
     return coll_start(comm, request, COLL_ALL_GATHER);
 }
 

@@ -86,9 +86,9 @@ void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_er
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets
- * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until ranks of other hosts have read it,
- * as they have no other way to it, and then until all that it has said is where they are. For ranks
- * of its own host it never waits. Requests need not be drained. NULL is fine, and so is a
+ * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until ranks of other hosts have read
+ * it, as they have no other way to it, and then until all that it has said is where they are. For
+ * ranks of its own host it never waits. Requests need not be drained. NULL is fine, and so is a
  * communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
@@ -258,6 +258,12 @@ bool coll_drained(const struct coll_comm *comm, const struct coll_request *reque
  * then. A source in a shared arena is brought to every other host, once, at the same place in its
  * memory of the arena, each rank of that host a part: then it is complete when all of them have
  * brought theirs, and drained when no other host reads the source.
+ *
+ * `together`: recv is one memory of the host, the same place of a shared arena on each of its
+ * ranks, which fill it together: each brings its own block and a part of the block of every rank of
+ * another host. None of them writes there before all of them have made the call. So a rank makes it
+ * when it reads there no more, and the memory holds what it held until the last one has. It is
+ * complete when all of them have brought their parts.
  */
 struct coll_all_gather {
     const void *source;            /**< this rank's block; anything if it is empty, and of a
@@ -265,6 +271,8 @@ struct coll_all_gather {
     void *recv;                    /**< any memory of this rank, or NULL */
     const struct coll_span *spans; /**< world entries, in bytes, the same on every rank; lives
                                         until the request is drained */
+    bool together;                 /**< the ranks of a host fill recv together; the same on every
+                                        rank */
     struct coll_label label;
 };
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,

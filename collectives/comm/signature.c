@@ -67,6 +67,7 @@ void coll_signature_make(struct coll_signature *signature, const struct coll_com
         const struct coll_all_gather *op = &request->op.all_gather;
         sign_bulk(signature, comm, op->spans, &op->label);
         signature->variant = !op->recv;
+        signature->together = op->together;
     } else if (request->kind == COLL_BROADCAST_BULK) {
         const struct coll_bulk_broadcast *op = &request->op.broadcast;
         signature->bytes = op->bytes;
@@ -167,7 +168,9 @@ static void difference_text(const struct coll_signature *a, const struct coll_si
     }
     if (a->together != b->together) {
         snprintf(text, COLL_DIFFERENCE_BYTES,
-                 ", and only one of them waits for all ranks, as in a fused step");
+                 a->kind == COLL_ALL_GATHER
+                     ? ", and only one of them into memory of its host"
+                     : ", and only one of them waits for all ranks, as in a fused step");
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

@@ -29,7 +29,7 @@ struct coll_signature {
     uint64_t spans;             /**< hash of a bulk operation's spans */
     uint64_t first;             /**< of a sum_group: its first contribution; else 0 */
     uint32_t sum_group;         /**< 0: none */
-    uint32_t together;          /**< of a reduce-scatter */
+    uint32_t together;          /**< of a reduce-scatter, and of an all-gather */
     char what[COLL_WHAT_BYTES]; /**< the label's two texts, cut */
     char name[COLL_LABEL_BYTES];
 };

@@ -11,7 +11,8 @@
  *   provided_copy.c    what a provider copies of it.
  *   host_fetch.c       copies what a peer has posted, wherever it lies.
  *   host_gather.c      all-gather, broadcast, all-to-all.
- *   host_publish.c     the all-gather that only says that its blocks are there.
+ *   host_publish.c     the all-gather that only says that its blocks are there, and the one that
+ *                      the ranks of a host do together.
  *   host_reduce.c      ordered reduce-scatter.
  *   host_all_reduce.c  all-reduce of long vectors.
  *   host_small.c       the small operations.
@@ -76,8 +77,8 @@ struct host_descriptor {
     alignas(HOST_LINE) _Atomic uint64_t posted; /**< the operation's number + 1, written last */
     uint64_t history;         /**< hash of all signatures up to this operation's */
     struct host_place source; /**< of a small operation: `at` is its slot */
-    struct host_place target; /**< of an all-reduce: where its result goes; of an all-to-all: `at`
-                                     is the number of its table */
+    struct host_place target; /**< of an all-reduce, and of an all-gather of a host: where its
+                                 result goes; of an all-to-all: `at` is the number of its table */
     alignas(HOST_INLINE) unsigned char bytes[HOST_INLINE]; /**< of a small operation, if they
                                                                     fit */
     struct coll_signature signature;
@@ -115,9 +116,9 @@ struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t consumed; /**< operations done with; HOST_GONE: left */
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
-                                                         fetched; and where ranks are on several
-                                                         hosts two of each publication: its part is
-                                                         here */
+                                                         fetched; and two of each all-gather of a
+                                                         host, and of each publication where ranks
+                                                         are on several hosts: its part is here */
     alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: a ringer (host_block.c)
                                                          wakes the owner */
     alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
@@ -428,8 +429,16 @@ bool coll_host_behind(const struct coll_comm *comm, int rank);
 
 /* ------------------------------------------------------------------ host_publish.c */
 
-/** An all-gather without a receiving side. */
-zero_result coll_host_publication(struct coll_comm *comm, const struct coll_request *request);
+/** Whether an all-gather is one that the ranks of a host do together: a publication, or one into
+ * memory of the host. They read no source of each other. */
+static inline bool coll_host_parted(const struct coll_request *request)
+{
+    return request->kind == COLL_ALL_GATHER &&
+           (request->op.all_gather.together || !request->op.all_gather.recv);
+}
+
+/** Such an all-gather. */
+zero_result coll_host_gather_together(struct coll_comm *comm, const struct coll_request *request);
 
 /** What far ranks read of this one for a publication of its: its block if that lies in a shared
  * arena, else no bytes. *Local.* */

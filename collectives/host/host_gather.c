@@ -59,8 +59,8 @@ static zero_result take_block(struct coll_comm *comm, const struct coll_request 
 zero_result coll_host_all_gather(struct coll_comm *comm, struct coll_request *request)
 {
     const struct coll_all_gather *op = &request->op.all_gather;
-    return op->recv ? take_all(comm, request, op->spans, take_block)
-                    : coll_host_publication(comm, request);
+    return coll_host_parted(request) ? coll_host_gather_together(comm, request)
+                                     : take_all(comm, request, op->spans, take_block);
 }
 
 zero_result coll_host_broadcast(struct coll_comm *comm, struct coll_request *request)

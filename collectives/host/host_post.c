@@ -63,6 +63,8 @@ static void describe_memory(struct host_descriptor *own, const struct coll_comm 
         const struct coll_all_gather *op = &request->op.all_gather;
         source = op->recv ? coll_host_place(comm, op->source, op->spans[comm->rank].count)
                           : coll_host_published(comm, request);
+        if (op->together)
+            target = coll_host_place(comm, op->recv, spans_end(comm, op->spans));
         break;
     }
     case COLL_BROADCAST_BULK:

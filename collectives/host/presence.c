@@ -24,7 +24,6 @@ static bool reads(const struct coll_request *request, int reader, int owner)
     }
 }
 
-/** Whether only ranks of other hosts read a source, if any do. */
 static bool is_publication(const struct coll_request *request)
 {
     return request->kind == COLL_ALL_GATHER && !request->op.all_gather.recv;
@@ -34,7 +33,7 @@ static bool is_publication(const struct coll_request *request)
 static bool reads_here(const struct coll_comm *comm, const struct coll_request *request, int rank)
 {
     return rank != comm->rank && reads(request, rank, comm->rank) &&
-           (!is_publication(request) || coll_host_of(comm)->far[rank]);
+           (!coll_host_parted(request) || coll_host_of(comm)->far[rank]);
 }
 
 bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *request)
@@ -60,13 +59,20 @@ static bool needs(const struct coll_request *request, int reader, int owner)
 }
 
 /** Whether the oldest request, of which this rank has done its steps, waits for another one's. What
- * a rank of this host leaves undone of a publication is done by those that stay. */
+ * a rank of this host leaves undone of a block is done by those that stay. */
 static bool is_late(const struct coll_comm *comm, const struct coll_request *oldest, int rank)
 {
-    if (is_publication(oldest))
-        return !coll_host_of(comm)->far[rank] && coll_host_of(comm)->far_count > 0 &&
+    const struct host_comm *host = coll_host_of(comm);
+    if (coll_host_parted(oldest))
+        return !host->far[rank] && (host->far_count > 0 || !is_publication(oldest)) &&
                coll_host_behind(comm, rank) && !coll_host_retired(comm, rank);
     return oldest->kind == COLL_ALL_REDUCE_BULK && coll_host_behind(comm, rank);
+}
+
+/** Whether memory of the host is filled when this rank of it has made the call, too. */
+static bool shares_target(const struct coll_comm *comm, const struct coll_request *oldest, int rank)
+{
+    return coll_host_parted(oldest) && !is_publication(oldest) && !coll_host_of(comm)->far[rank];
 }
 
 /** Whether the oldest request waits for a rank. */
@@ -75,8 +81,9 @@ static bool holds_up(const struct coll_comm *comm, int rank)
     const struct coll_request *oldest = comm->queue.first;
     assert(oldest);
     return is_late(comm, oldest, rank) ||
-           (needs(oldest, comm->rank, rank) && (!coll_host_posted(comm, rank, oldest->sequence) ||
-                                                coll_host_read_pending(comm, rank)));
+           ((needs(oldest, comm->rank, rank) || shares_target(comm, oldest, rank)) &&
+            (!coll_host_posted(comm, rank, oldest->sequence) ||
+             coll_host_read_pending(comm, rank)));
 }
 
 /** Whether a rank is waited for. */

@@ -303,7 +303,8 @@ static bool turn_ring(struct coll_comm *root, struct coll_comm *const pairs[2],
         for (int i = 0; i < 2; i++) {
             const int at = (i + me) % 2;
             memset(sources + at * BYTES, me + n + at * 100, BYTES);
-            const struct coll_all_gather op = {sources + at * BYTES, results[at], spans, {0}};
+            const struct coll_all_gather op = {
+                .source = sources + at * BYTES, .recv = results[at], .spans = spans};
             CHECK_OK(root, coll_all_gather_start(pairs[at], &op, &requests[at]));
         }
         // Drained: the peer has read it, which it does while it waits for something else.
@@ -371,7 +372,8 @@ static bool crossed(struct coll_comm *root, void *user)
             const int at = me % 2 ? i : GROUPS - 1 - i;
             unsigned char *source = (unsigned char *)coll_arena_base(arena) + at;
             *source = (unsigned char)mix(n, (uint32_t)me, (uint32_t)at);
-            const struct coll_all_gather op = {source, result[at], spans, {0}};
+            const struct coll_all_gather op = {
+                .source = source, .recv = result[at], .spans = spans};
             CHECK_OK(root, coll_all_gather_start(groups[at], &op, &requests[at]));
         }
         for (int i = 0; i < GROUPS; i++) {

@@ -136,7 +136,7 @@ static bool pipeline(struct coll_comm *root, void *user)
         struct coll_request request = {0}, publication = {0};
         struct coll_span spans[MOST_WORLD] = {{0, 0}};
         spans[n % (uint32_t)world].count = 1;
-        const struct coll_all_gather published = {bytes, NULL, spans, {0}};
+        const struct coll_all_gather published = {.source = bytes, .spans = spans};
         CHECK_OK(root, coll_all_gather_start(root, &published, &publication));
         if (here > 0) {
             const struct coll_message op = {bytes, size, here - 1, {0}};

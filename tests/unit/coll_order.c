@@ -90,7 +90,8 @@ static bool start(struct bench *bench, uint32_t k)
     const struct coll_label label = {.what = "operation", .number = k};
     deal(bench, k, is_gather(k) ? sizeof(float) : 1);
     if (is_gather(k)) {
-        const struct coll_all_gather op = {source, result, bench->spans[k], label};
+        const struct coll_all_gather op = {
+            .source = source, .recv = result, .spans = bench->spans[k], .label = label};
         CHECK_OK(bench->comm, coll_all_gather_start(bench->comm, &op, &bench->requests[k]));
         return true;
     }
