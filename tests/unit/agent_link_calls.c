@@ -20,6 +20,7 @@
 
 static struct run_listener listener;
 static char refusal[512];
+static int refusal_lines;
 
 static void open_listener(const struct run_self *self)
 {
@@ -35,18 +36,18 @@ static struct run_link *listen_once(int timeout)
     const int count = run_listener_poll(&listener, polls);
     poll(polls, (nfds_t)count, timeout);
     run_listener_turn(&listener);
-    run_listener_refusals(&listener, refusal, sizeof refusal);
+    if (run_listener_refusals(&listener, false, refusal, sizeof refusal))
+        refusal_lines++;
     return run_listener_next(&listener);
 }
 
 static int call_listener(void)
 {
-    struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)listener.port)};
-    const struct sockaddr_in v4 = {
-        .sin_family = AF_INET, .sin_port = to.sin6_port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    (void)to;
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)listener.port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&v4, sizeof v4), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
     return fd;
 }
 
@@ -140,6 +141,7 @@ static void agents_come_among_hostile_callers(void **state)
     const pid_t child = start_caller(&one, listener.port, LINK_PATIENCE_S * 1000, &out);
     struct run_link *link = await_agent();
     assert_int_equal(link->theirs.host, 3);
+    assert_true(run_listener_refusals(&listener, true, refusal, sizeof refusal));
     assert_non_null(strstr(refusal, "127.0.0.1: it has not introduced itself in time"));
     release(link);
     assert_int_equal(end_caller(child, out, text), ZERO_OK);
@@ -155,6 +157,105 @@ static void agents_come_among_hostile_callers(void **state)
         assert_null(listen_once(10));
     assert_string_equal(refusal, "a caller was refused, 127.0.0.1: it is no zero-run");
     close(fds[0]);
+    run_listener_close(&listener);
+}
+
+// All places are taken by callers that say nothing, and have 5 s each to prove themselves.
+static void silent_callers_keep_no_agent_waiting(void **state)
+{
+    (void)state;
+    struct run_self one = plain_agent, other = plain_coordinator;
+    int fds[3 * RUN_CALLERS_MAX], out;
+    char text[512];
+    if (!base_hmac_load(NULL))
+        one.secret = other.secret = "a secret";
+    open_listener(&other);
+    refusal_lines = 0;
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        fds[i] = call_listener();
+    listen_once(0);
+    const double began = base_clock_s();
+    const pid_t child = start_caller(&one, listener.port, LINK_PATIENCE_S * 1000, &out);
+    release(await_agent());
+    assert_true(base_clock_s() - began < 4);
+    assert_int_equal(end_caller(child, out, text), ZERO_OK);
+    // More than a hundred were refused: a line said so of the first, and one does at the end.
+    assert_int_equal(refusal_lines, 1);
+    assert_non_null(strstr(refusal, "127.0.0.1: it has not proved itself in 250 ms, and other "
+                                    "callers wait"));
+    assert_true(run_listener_due(&listener) > base_clock_ns());
+    assert_true(run_listener_refusals(&listener, true, refusal, sizeof refusal));
+    assert_non_null(strstr(refusal, " callers were refused, the last one 127.0.0.1: it has not"));
+    assert_false(run_listener_refusals(&listener, true, refusal, sizeof refusal));
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        close(fds[i]);
+    run_listener_close(&listener);
+}
+
+static ssize_t hear(int fd, void *bytes, size_t size)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    for (int turns = 0; turns < 20 && poll(&ready, 1, 0) <= 0; turns++)
+        assert_null(listen_once(10));
+    return recv(fd, bytes, size, MSG_DONTWAIT);
+}
+
+// A stranger hears nothing before it has said hello, and no name of the job or the host then.
+static void strangers_learn_no_names(void **state)
+{
+    (void)state;
+    struct run_self other = plain_coordinator;
+    struct run_hello hello, mine = {.protocol = RUN_LINK_PROTOCOL, .side = RUN_SIDE_AGENT};
+    char byte;
+    if (base_hmac_load(NULL))
+        skip();
+    other.job = "job-7";
+    other.secret = "a secret";
+    open_listener(&other);
+    int fd = call_listener();
+    assert_int_equal(hear(fd, &byte, 1), -1);
+    assert_int_equal(write(fd, "GET / HTTP/1.1\r\n\r\n", 18), 18);
+    assert_int_equal(hear(fd, &byte, 1), 0); // the connection is closed
+    close(fd);
+    fd = call_listener();
+    memcpy(&mine.magic, "zerolink", 8);
+    mine.has_secret = 1;
+    mine.host = 1;
+    assert_int_equal(write(fd, &mine, sizeof mine), sizeof mine);
+    assert_int_equal(hear(fd, &hello, sizeof hello), sizeof hello);
+    assert_int_equal(hello.side, RUN_SIDE_COORDINATOR);
+    assert_string_equal(hello.job, "");
+    assert_string_equal(hello.name, "");
+    // It can prove nothing, and hears no more.
+    assert_int_equal(write(fd, hello.nonce, sizeof hello.nonce), sizeof hello.nonce);
+    char answer[512] = "";
+    const ssize_t count = hear(fd, answer, sizeof answer);
+    for (ssize_t i = 0; i < count; i++)
+        assert_int_equal(answer[i], 0);
+    close(fd);
+    run_listener_close(&listener);
+}
+
+// Each side hears the other's names when both have proved themselves; then jobs are compared.
+static void jobs_are_compared_behind_the_proofs(void **state)
+{
+    (void)state;
+    struct run_self one = plain_agent, other = plain_coordinator;
+    char text[512];
+    int out;
+    if (base_hmac_load(NULL))
+        skip();
+    one.secret = other.secret = "a secret";
+    one.job = "job-7";
+    other.job = "job-8 \303\274"; // is cleaned alike on both sides
+    open_listener(&other);
+    const pid_t child = start_caller(&one, listener.port, 60000, &out);
+    const double began = base_clock_s();
+    for (refusal[0] = '\0'; !refusal[0] && base_clock_s() < began + LINK_PATIENCE_S;)
+        assert_null(listen_once(10));
+    assert_non_null(strstr(refusal, "it is of job job-7, and this is job job-8 ??"));
+    assert_int_equal(end_caller(child, out, text), ZERO_E_INVALID);
+    assert_non_null(strstr(text, "it is of job job-8 ??, and this is job job-7"));
     run_listener_close(&listener);
 }
 
@@ -216,6 +317,9 @@ int main(void)
     signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agents_come_among_hostile_callers),
+        cmocka_unit_test(silent_callers_keep_no_agent_waiting),
+        cmocka_unit_test(strangers_learn_no_names),
+        cmocka_unit_test(jobs_are_compared_behind_the_proofs),
         cmocka_unit_test(wrong_secrets_are_told_at_once),
         cmocka_unit_test(an_agent_waits_for_its_coordinator),
     };

@@ -48,7 +48,8 @@ enum {
 
 enum run_side { RUN_SIDE_AGENT = 1, RUN_SIDE_COORDINATOR = 2 };
 
-/** What each side sends first. The first two fields stay here in every protocol. */
+/** What each side sends first. The first two fields stay here in every protocol. With a secret a
+ * coordinator's has no job and no name: they follow with its proof. */
 struct run_hello {
     uint64_t magic;
     uint32_t protocol;
@@ -67,6 +68,7 @@ struct run_self {
     const char *job;    /**< below RUN_LINK_NAME; NULL: as "" */
     const char *secret; /**< NULL or "": none */
     bool noisy;         /**< a remote shell may write something before the hello of the agent */
+    bool called;        /**< it says nothing before a hello has begun to come */
 };
 
 /* ------------------------------------------------------------------ links */
@@ -123,6 +125,7 @@ struct run_link {
     int in, out; /**< one socket, or two descriptors; -1: closed */
     struct run_self self;
     struct run_hello ours;
+    bool said_hello;
     int step;         /**< of the meeting */
     char noise[128];  /**< the beginning of what came before the hello */
     size_t noise_all; /**< how much that was */
@@ -196,15 +199,24 @@ void run_link_close(struct run_link *link);
 
 /* ------------------------------------------------------------------ calls */
 
+/** Callers of one kind that were refused. Times are of base_clock_ns(). */
+struct run_refusals {
+    int count;         /**< that were not told of yet, */
+    char reason[256];  /**< and the last one of them, with why */
+    uint64_t tell_ns;  /**< when they are told of at the earliest */
+    uint64_t quiet_ns; /**< from one time to the next: 10 s first, and longer while they come */
+};
+
 /** A port at which agents call. */
 struct run_listener {
     int fd, port;
     uint64_t prove_ns; /**< how long a caller may take to prove itself: 5 s; may be changed */
+    uint64_t spare_ns; /**< how long at least, while others wait for its place: 0.25 s. One that has
+                          said hello has four times as long */
     struct run_self self;
     struct run_link *callers[RUN_CALLERS_MAX]; /**< `count`, the oldest first */
     int count;
-    int refused;      /**< callers that were refused and not told of yet, */
-    char reason[256]; /**< and the last one of them, with why */
+    struct run_refusals strangers, agents; /**< agents: of another job, secret or protocol */
 };
 
 /** Listens at a port, 0: any, of all addresses. `self` is the coordinator's. ZERO_AGAIN: the port
@@ -216,20 +228,22 @@ zero_result run_listener_open(struct run_listener *listener, int port, const str
  */
 int run_listener_poll(const struct run_listener *listener, struct pollfd *polls);
 
-/** When a caller's time is over, of base_clock_ns(); UINT64_MAX: there is none. *Local.* */
+/** When there is something to do even if no caller says anything, of base_clock_ns(); UINT64_MAX:
+ * there is nothing. *Local.* */
 uint64_t run_listener_due(const struct run_listener *listener);
 
-/** Lets a caller in, and hears what callers say. While there are RUN_CALLERS_MAX, others wait in
- * the kernel's queue. *Local.* */
+/** Lets callers in, and hears what they say. While there are RUN_CALLERS_MAX, others wait in the
+ * kernel's queue until one of these has had its time. *Local.* */
 void run_listener_turn(struct run_listener *listener);
 
 /** Takes a link that is open; the caller owns it, closes it and frees it by base_free(). NULL:
  * none. *Local.* */
 struct run_link *run_listener_next(struct run_listener *listener);
 
-/** Writes what has become of callers that were refused since the last time. False: there were none.
- * *Local.* */
-bool run_listener_refusals(struct run_listener *listener, char *text, size_t size);
+/** Writes what has become of callers that were refused. The first is told of at once, those that
+ * follow together, at growing intervals; `all`: now. To be called until it returns false: there is
+ * nothing to tell. *Local.* */
+bool run_listener_refusals(struct run_listener *listener, bool all, char *text, size_t size);
 
 /** Closes the port and the callers that have not proved themselves. *Local.* */
 void run_listener_close(struct run_listener *listener);

@@ -20,6 +20,10 @@ static const uint64_t ms_ns = UINT64_C(1000000);
 // coordinator then.
 static const uint64_t prove_ns = UINT64_C(5000000000), call_ns = UINT64_C(5000000000),
                       answer_ns = UINT64_C(10000000000);
+// How long a caller has its place while others wait, and from one line about refused ones to the
+// next.
+static const uint64_t spare_ns = UINT64_C(250000000), quiet_ns = UINT64_C(10000000000),
+                      most_quiet_ns = UINT64_C(600000000000);
 
 /* ------------------------------------------------------------------ the coordinator's port */
 
@@ -28,7 +32,9 @@ zero_result run_listener_open(struct run_listener *listener, int port, const str
 {
     static const unsigned char any[MESH_ADDRESS_BYTES];
     unsigned char own[MESH_ADDRESS_BYTES];
-    *listener = (struct run_listener){.fd = -1, .prove_ns = prove_ns, .self = *self};
+    *listener =
+        (struct run_listener){.fd = -1, .prove_ns = prove_ns, .spare_ns = spare_ns, .self = *self};
+    listener->self.called = true;
     zero_result result = mesh_listen(&listener->fd, any, port, BACKLOG, error);
     if (!result && !mesh_address(listener->fd, false, own, &listener->port)) {
         result = zero_fail_errno(error, ZERO_E_IO, errno, "the port for agents");
@@ -37,9 +43,37 @@ zero_result run_listener_open(struct run_listener *listener, int port, const str
     return result;
 }
 
+// When a caller's place may be given to another one.
+static uint64_t spare_until(const struct run_listener *listener, const struct run_link *link)
+{
+    const uint64_t begun_ns = link->meet_ns - listener->prove_ns;
+    if (link->state == RUN_LINK_OPEN) // it is an agent
+        return UINT64_MAX;
+    return begun_ns + (link->greeted ? 4 : 1) * listener->spare_ns;
+}
+
+// The caller whose time is over first.
+static int find_spare(const struct run_listener *listener)
+{
+    int spare = 0;
+    for (int i = 1; i < listener->count; i++)
+        if (spare_until(listener, listener->callers[i]) <
+            spare_until(listener, listener->callers[spare]))
+            spare = i;
+    return spare;
+}
+
+// When there is, or may be, a place for one more.
+static uint64_t room_ns(const struct run_listener *listener)
+{
+    return listener->count < RUN_CALLERS_MAX
+               ? 0
+               : spare_until(listener, listener->callers[find_spare(listener)]);
+}
+
 int run_listener_poll(const struct run_listener *listener, struct pollfd *polls)
 {
-    const bool room = listener->count < RUN_CALLERS_MAX;
+    const bool room = room_ns(listener) <= base_clock_ns();
     polls[0] = (struct pollfd){.fd = room ? listener->fd : -1, .events = POLLIN};
     for (int i = 0; i < listener->count; i++) {
         struct pollfd both[RUN_LINK_POLLS];
@@ -51,11 +85,16 @@ int run_listener_poll(const struct run_listener *listener, struct pollfd *polls)
 
 uint64_t run_listener_due(const struct run_listener *listener)
 {
-    uint64_t due = UINT64_MAX;
+    const struct run_refusals *kinds[] = {&listener->strangers, &listener->agents};
+    const uint64_t room = room_ns(listener);
+    uint64_t due = room > base_clock_ns() ? room : UINT64_MAX;
     for (int i = 0; i < listener->count; i++) {
         const uint64_t one = run_link_due(listener->callers[i]);
         due = one < due ? one : due;
     }
+    for (int i = 0; i < 2; i++)
+        if (kinds[i]->count > 0 && kinds[i]->tell_ns < due)
+            due = kinds[i]->tell_ns;
     return due;
 }
 
@@ -80,38 +119,56 @@ static void forget(struct run_listener *listener, int i)
 static void refuse_caller(struct run_listener *listener, int i)
 {
     struct run_link *link = listener->callers[i];
-    struct base_text reason = {listener->reason, sizeof listener->reason, 0};
+    struct run_refusals *kind =
+        link->end == RUN_LINK_REFUSED ? &listener->agents : &listener->strangers;
+    struct base_text reason = {kind->reason, sizeof kind->reason, 0};
     char address[INET6_ADDRSTRLEN + 8];
     address_text(link->in, address);
     base_text_add(&reason, "%s: %s", address, link->why.message);
-    listener->refused++;
+    kind->count++;
     forget(listener, i);
     run_link_close(link);
     base_free(link);
 }
 
+// The caller whose time is over gives its place to another one that waits.
+static bool make_place(struct run_listener *listener)
+{
+    struct pollfd waits = {.fd = listener->fd, .events = POLLIN};
+    if (listener->count < RUN_CALLERS_MAX)
+        return true;
+    if (room_ns(listener) > base_clock_ns() || poll(&waits, 1, 0) <= 0)
+        return false;
+    const int spare = find_spare(listener);
+    run_link_fail(listener->callers[spare], RUN_LINK_SILENT,
+                  "it has not proved itself in %d ms, and other callers wait",
+                  (int)(listener->spare_ns / ms_ns));
+    refuse_caller(listener, spare);
+    return true;
+}
+
 // A caller that cannot be let in for lack of memory or descriptors calls again.
-static void let_in(struct run_listener *listener)
+static bool let_in(struct run_listener *listener)
 {
     int fd;
-    if (listener->count == RUN_CALLERS_MAX || boot_accept(&fd, listener->fd, NULL) || fd < 0)
-        return;
+    if (!make_place(listener) || boot_accept(&fd, listener->fd, NULL) || fd < 0)
+        return false;
     struct run_link *link = base_calloc(1, sizeof *link);
     if (!link) {
         boot_fd_close(&fd);
-        return;
+        return false;
     }
     if (run_link_begin(link, fd, fd, &listener->self, NULL)) {
         base_free(link);
-        return;
+        return false;
     }
     link->meet_ns = base_clock_ns() + listener->prove_ns;
     listener->callers[listener->count++] = link;
+    return true;
 }
 
-void run_listener_turn(struct run_listener *listener)
+static void hear_callers(struct run_listener *listener)
 {
-    let_in(listener);
     for (int i = listener->count - 1; i >= 0; i--) {
         struct run_link *link = listener->callers[i];
         if (link->state == RUN_LINK_MEETING)
@@ -119,6 +176,14 @@ void run_listener_turn(struct run_listener *listener)
         if (link->state == RUN_LINK_ENDED)
             refuse_caller(listener, i);
     }
+}
+
+void run_listener_turn(struct run_listener *listener)
+{
+    hear_callers(listener); // what has come by now counts
+    for (int more = RUN_CALLERS_MAX; more > 0 && let_in(listener); more--)
+        continue;
+    hear_callers(listener);
 }
 
 struct run_link *run_listener_next(struct run_listener *listener)
@@ -133,19 +198,29 @@ struct run_link *run_listener_next(struct run_listener *listener)
     return NULL;
 }
 
-bool run_listener_refusals(struct run_listener *listener, char *text, size_t size)
+static bool tell_refusals(struct run_refusals *kind, bool all, struct base_text *out)
+{
+    const uint64_t now = base_clock_ns();
+    if (kind->count == 0 || (!all && now < kind->tell_ns))
+        return false;
+    const bool calm = now > kind->tell_ns + kind->quiet_ns;
+    kind->quiet_ns = calm ? quiet_ns : 2 * kind->quiet_ns;
+    kind->quiet_ns = kind->quiet_ns < most_quiet_ns ? kind->quiet_ns : most_quiet_ns;
+    kind->tell_ns = now + kind->quiet_ns;
+    if (kind->count > 1)
+        base_text_add(out, "%d callers were refused, the last one ", kind->count);
+    else
+        base_text_add(out, "a caller was refused, ");
+    base_text_add(out, "%s", kind->reason);
+    kind->count = 0;
+    return true;
+}
+
+bool run_listener_refusals(struct run_listener *listener, bool all, char *text, size_t size)
 {
     struct base_text out = {text, size, 0};
-    const int count = listener->refused;
-    listener->refused = 0;
-    if (count == 0)
-        return false;
-    if (count > 1)
-        base_text_add(&out, "%d callers were refused, the last one ", count);
-    else
-        base_text_add(&out, "a caller was refused, ");
-    base_text_add(&out, "%s", listener->reason);
-    return true;
+    return tell_refusals(&listener->agents, all, &out) ||
+           tell_refusals(&listener->strangers, all, &out);
 }
 
 void run_listener_close(struct run_listener *listener)

@@ -14,9 +14,10 @@ _Static_assert(sizeof(struct run_hello) == 184, "a hello has no padding");
 // What a meeting waits for. Without a secret it is over after the hello.
 enum step { STEP_HELLO, STEP_PROOF, STEP_ANSWER };
 
-// The coordinator's answer to an agent's proof.
+// The coordinator's answer to an agent's proof. What its hello has left out is here.
 struct answer {
     uint32_t is_good, zero;
+    char job[RUN_LINK_NAME], name[RUN_LINK_NAME];
     unsigned char proof[BASE_HMAC_BYTES];
 };
 
@@ -45,6 +46,26 @@ static enum run_side other_side(const struct run_link *link)
     return is_agent(link) ? RUN_SIDE_COORDINATOR : RUN_SIDE_AGENT;
 }
 
+// Both sides clean names: proofs are made of what they say.
+static void add_names(const struct run_link *link, struct run_hello *ours)
+{
+    const size_t length = link->self.job ? strnlen(link->self.job, sizeof ours->job) : 0;
+    assert(length < sizeof ours->job);
+    if (length > 0)
+        memcpy(ours->job, link->self.job, length);
+    if (gethostname(ours->name, sizeof ours->name - 1))
+        memcpy(ours->name, "?", 2);
+    boot_clean(ours->job, sizeof ours->job);
+    boot_clean(ours->name, sizeof ours->name);
+}
+
+static void say_hello(struct run_link *link)
+{
+    if (!link->said_hello)
+        run_link_add(link, &link->ours, sizeof link->ours);
+    link->said_hello = true;
+}
+
 zero_result run_link_greet(struct run_link *link, struct base_error *error)
 {
     struct run_hello *ours = &link->ours;
@@ -53,18 +74,13 @@ zero_result run_link_greet(struct run_link *link, struct base_error *error)
                                .side = link->self.side,
                                .has_secret = has_secret(link),
                                .host = link->self.host};
-    const size_t length = link->self.job ? strnlen(link->self.job, sizeof ours->job) : 0;
-    assert(length < sizeof ours->job);
-    if (length > 0)
-        memcpy(ours->job, link->self.job, length);
-    if (gethostname(ours->name, sizeof ours->name - 1))
-        memcpy(ours->name, "?", 2);
-    boot_clean(ours->name, sizeof ours->name);
+    if (is_agent(link) || !has_secret(link))
+        add_names(link, ours);
     zero_result result = base_nonce(ours->nonce, error);
     if (!result && has_secret(link))
         result = base_hmac_load(error);
-    if (!result)
-        run_link_add(link, ours, sizeof *ours);
+    if (!result && !link->self.called)
+        say_hello(link);
     return result;
 }
 
@@ -116,29 +132,42 @@ static void check_beginning(struct run_link *link)
         return;
     }
     memcpy(&begun, received->data + received->start, count);
-    if (count == fixed && begun.protocol != RUN_LINK_PROTOCOL)
+    if (count < fixed)
+        return;
+    say_hello(link); // which tells the other side of another protocol as well
+    if (begun.protocol == RUN_LINK_PROTOCOL)
+        return;
+    run_link_write(link);
+    run_link_fail(link, RUN_LINK_REFUSED,
+                  "its zero-run speaks version %u of the protocol between hosts, this one version "
+                  "%d: install the same zero-run on all hosts",
+                  begun.protocol, RUN_LINK_PROTOCOL);
+}
+
+static void check_jobs(struct run_link *link)
+{
+    const char *theirs = link->theirs.job, *ours = link->ours.job;
+    if (strcmp(theirs, ours))
         run_link_fail(link, RUN_LINK_REFUSED,
-                      "its zero-run speaks version %u of the protocol between hosts, this one "
-                      "version %d: install the same zero-run on all hosts",
-                      begun.protocol, RUN_LINK_PROTOCOL);
+                      "it is of job %s, and this is job %s: give each job a port of its own",
+                      *theirs ? theirs : "\"\"", *ours ? ours : "\"\"");
 }
 
 static void check_hello(struct run_link *link)
 {
     struct run_hello *theirs = &link->theirs;
-    theirs->job[sizeof theirs->job - 1] = '\0';
+    boot_clean(theirs->name, sizeof theirs->name);
+    boot_clean(theirs->job, sizeof theirs->job);
     if (theirs->side != (uint32_t)other_side(link))
         run_link_fail(link, RUN_LINK_WRONG, "it is %s as well",
                       is_agent(link) ? "an agent" : "a coordinator");
     else if (theirs->has_secret > 1)
         run_link_fail(link, RUN_LINK_WRONG, "its hello is damaged");
-    else if (strcmp(theirs->job, link->ours.job))
-        run_link_fail(link, RUN_LINK_REFUSED, "it is of job %s, and this is job %s",
-                      *theirs->job ? theirs->job : "\"\"",
-                      *link->ours.job ? link->ours.job : "\"\"");
     else if (theirs->has_secret != has_secret(link))
         run_link_fail(link, RUN_LINK_REFUSED, "ZERO_SECRET is set %s: give all hosts the same one",
                       has_secret(link) ? "here and not there" : "there and not here");
+    else if (!has_secret(link))
+        check_jobs(link);
 }
 
 /* ------------------------------------------------------------------ proofs */
@@ -176,15 +205,14 @@ static void refuse_secret(struct run_link *link)
                   "its ZERO_SECRET is another one: give all hosts the same");
 }
 
-// The side that was called proves last: a stranger that calls learns nothing to try guesses on.
+// The side that was called proves last, and names itself and the job then: a stranger that calls
+// learns nothing, and has nothing to try guesses on.
 static void take_hello(struct run_link *link)
 {
     unsigned char proof[BASE_HMAC_BYTES];
     memcpy(&link->theirs, link->received.data + link->received.start, sizeof link->theirs);
     run_bytes_drop(&link->received, sizeof link->theirs);
     check_hello(link);
-    boot_clean(link->theirs.name, sizeof link->theirs.name);
-    boot_clean(link->theirs.job, sizeof link->theirs.job);
     link->greeted = true;
     if (link->state == RUN_LINK_ENDED)
         return;
@@ -198,6 +226,14 @@ static void take_hello(struct run_link *link)
     }
 }
 
+// Each side knows the other's job now.
+static void open_proved(struct run_link *link)
+{
+    check_jobs(link);
+    if (link->state != RUN_LINK_ENDED)
+        link->state = RUN_LINK_OPEN;
+}
+
 static void take_proof(struct run_link *link)
 {
     struct answer answer = {.is_good = 0};
@@ -205,15 +241,19 @@ static void take_proof(struct run_link *link)
     memcpy(proof, link->received.data + link->received.start, sizeof proof);
     run_bytes_drop(&link->received, sizeof proof);
     answer.is_good = check_proof(link, proof);
-    if (answer.is_good && !make_proof(link, answer.proof))
-        return;
-    run_link_add(link, &answer, sizeof answer);
-    if (answer.is_good)
-        link->state = RUN_LINK_OPEN;
-    else {
-        run_link_write(link); // the agent is to hear why
-        refuse_secret(link);
+    if (answer.is_good) {
+        add_names(link, &link->ours);
+        memcpy(answer.job, link->ours.job, sizeof answer.job);
+        memcpy(answer.name, link->ours.name, sizeof answer.name);
+        if (!make_proof(link, answer.proof))
+            return;
     }
+    run_link_add(link, &answer, sizeof answer);
+    run_link_write(link); // the agent is to hear why, if it is refused
+    if (answer.is_good)
+        open_proved(link);
+    else
+        refuse_secret(link);
 }
 
 static void take_answer(struct run_link *link)
@@ -221,8 +261,12 @@ static void take_answer(struct run_link *link)
     struct answer answer;
     memcpy(&answer, link->received.data + link->received.start, sizeof answer);
     run_bytes_drop(&link->received, sizeof answer);
+    memcpy(link->theirs.job, answer.job, sizeof answer.job);
+    memcpy(link->theirs.name, answer.name, sizeof answer.name);
+    boot_clean(link->theirs.job, sizeof link->theirs.job);
+    boot_clean(link->theirs.name, sizeof link->theirs.name);
     if (answer.is_good && check_proof(link, answer.proof))
-        link->state = RUN_LINK_OPEN;
+        open_proved(link);
     else
         refuse_secret(link);
 }

@@ -62,7 +62,7 @@ void run_far_listen(struct run_coordinator *all)
     run_listener_turn(&all->listener);
     while ((link = run_listener_next(&all->listener)) != NULL)
         admit_call(all, link);
-    while (run_listener_refusals(&all->listener, text, sizeof text))
+    while (run_listener_refusals(&all->listener, all->closing, text, sizeof text))
         run_say(&all->job, "%s", text);
 }
 
