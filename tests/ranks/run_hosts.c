@@ -106,6 +106,19 @@ static void a_host_that_is_not_reached(void **state)
     run_command_free(&run);
 }
 
+// A host's words are cut somewhere, and may have any bytes: neither is the end of its link.
+static void a_name_that_is_long_is_told(void **state)
+{
+    (void)state;
+    struct run_command run;
+    char program[400] = "/nowhere/";
+    for (int i = 0; i < 120; i++)
+        strcat(program, "\342\202\254");
+    RUN(&run, "--hosts", HERE, "--", program);
+    expect(&run, 66, "cannot run '/nowhere/\342\202\254");
+    run_command_free(&run);
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -156,6 +169,48 @@ static void metrics_and_logs_are_written(void **state)
         snprintf(name, sizeof name, "rank-%d.log", rank);
         assert_int_equal(access(temporary_path(&run_directory, name), R_OK), 0);
     }
+}
+
+static void expect_log(const char *name, const char *content)
+{
+    char text[256] = "";
+    FILE *file = fopen(temporary_path(&run_directory, name), "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(text, content);
+}
+
+// Also where Slurm has started the whole job again before.
+static void logs_go_on_after_a_restart(void **state)
+{
+    (void)state;
+    struct run_command run;
+    assert_int_equal(setenv("SLURM_RESTART_COUNT", "2", 1), 0);
+    assert_true(temporary_write(&run_directory, "rank-1.log", "of an earlier job\n"));
+    assert_true(temporary_write(&run_directory, "rank-9.log", "of an earlier job\n"));
+    RUN_SCRIPT(&run, "echo start $ZERO_RESTARTS; [ $ZERO_RESTARTS = 3 ] || exit 5", "--hosts",
+               "localhost:1,127.0.0.1:1", "--log-dir", run_directory.directory, "--max-restarts",
+               "1");
+    if (run.status)
+        fail_msg("status %d: %s", run.status, run.err);
+    expect_log("rank-1.log", "start 2\nstart 3\n");
+    assert_int_not_equal(access(temporary_path(&run_directory, "rank-9.log"), F_OK), 0);
+    run_command_free(&run);
+    unsetenv("SLURM_RESTART_COUNT");
+}
+
+// A host that has room for more ranks than it gets has logs of these only.
+static void a_rank_that_is_not_there_has_no_log(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run, "echo there", "--hosts", HERE, "-n", "3", "--log-dir",
+               run_directory.directory);
+    assert_int_equal(run.status, 0);
+    expect_log("rank-2.log", "there\n");
+    assert_int_not_equal(access(temporary_path(&run_directory, "rank-3.log"), F_OK), 0);
+    run_command_free(&run);
 }
 
 // Much output of ranks of both hosts comes whole, also if its reader is slow.
@@ -266,9 +321,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_have_one_fingerprint),
         cmocka_unit_test(a_remote_shell_starts_agents),
         cmocka_unit_test(a_host_that_is_not_reached),
+        cmocka_unit_test(a_name_that_is_long_is_told),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(hosts_come_from_a_file),
         cmocka_unit_test(metrics_and_logs_are_written),
+        cmocka_unit_test(logs_go_on_after_a_restart),
+        cmocka_unit_test(a_rank_that_is_not_there_has_no_log),
         cmocka_unit_test(output_is_whole),
         cmocka_unit_test(a_job_stops_on_request),
         cmocka_unit_test(a_platform_starts_one_on_each_host),

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,10 @@ static enum run_status begin_job(struct run_agent *agent, struct base_error *err
         return RUN_SYSTEM;
     if (run_files_make_directory(&agent->options, error))
         return RUN_CANNOT_CREATE;
+    // Before any rank of any host writes one: hosts may share the directory, and a rank may be on
+    // another host after a restart.
+    if (json_is_true(json_object_get(agent->begin, "first")))
+        run_files_clear_logs(job, run_span_number(agent->begin, "world", INT_MAX), true);
     run_job_raise_limit(job);
     run_orphans_adopt();
     run_oom_begin(&job->oom, "");
@@ -129,6 +134,7 @@ static void read_start(struct run_agent *agent, const json_t *start)
     job->at.world = run_span_number(start, "world", count);
     job->at.first_world = run_span_number(start, "first_world", job->at.world);
     job->restarts.count = run_span_number(start, "restarts", 0);
+    job->restarts.before = run_span_number(start, "before", 0);
     job->at.host = run_span_number(start, "host", 0);
     job->at.hosts = run_span_number(start, "hosts", 1);
     job->master_port = run_span_number(start, "port", 0);
@@ -184,8 +190,8 @@ static void send_started(struct run_agent *agent, int status, const struct base_
     json_t *pids = json_array();
     for (int i = 0; i < agent->job.running; i++)
         json_array_append_new(pids, json_integer(agent->job.ranks[i].pid));
-    run_link_send(agent->link, json_pack("{s:s,s:i,s:s,s:o}", "is", "started", "status", status,
-                                         "text", error->message, "pids", pids));
+    run_link_send(agent->link, json_pack("{s:s,s:i,s:o,s:o}", "is", "started", "status", status,
+                                         "text", run_span_string(error->message), "pids", pids));
 }
 
 // Starts the ranks once, and sees to them until none is left.
@@ -273,6 +279,15 @@ static void obey(struct run_agent *agent, const json_t *order)
     }
 }
 
+static void take_end(struct run_agent *agent, const json_t *words, zero_result result)
+{
+    const char *text = run_span_text(words, "text");
+    agent->over = true;
+    agent->status = run_span_number(words, "status", RUN_SYSTEM);
+    if (*text)
+        zero_fail(&agent->why, result, "host 0: %s", text);
+}
+
 static void hear(struct run_agent *agent, json_t *object)
 {
     if (run_span_is(object, "begin") && !agent->begin)
@@ -283,10 +298,10 @@ static void hear(struct run_agent *agent, json_t *object)
         send_port(agent);
     else if (run_span_is(object, "order") && agent->begun)
         obey(agent, object);
-    else if (run_span_is(object, "end")) {
-        agent->over = true;
-        agent->status = run_span_number(object, "status", RUN_SYSTEM);
-    }
+    else if (run_span_is(object, "end"))
+        take_end(agent, object, ZERO_E_INVALID);
+    else if (run_span_is(object, "wait") && !agent->begin)
+        take_end(agent, object, ZERO_AGAIN);
 }
 
 static void take_frames(struct run_agent *agent)
@@ -373,7 +388,7 @@ static void serve(struct run_agent *agent)
     }
 }
 
-int run_agent(struct run_link *link)
+int run_agent(struct run_link *link, struct base_error *why)
 {
     static struct run_agent agent;
     struct base_error error = {.result = ZERO_OK};
@@ -391,6 +406,7 @@ int run_agent(struct run_link *link)
         run_job_free(&agent.job);
     }
     run_link_finish(link, base_clock_ns() + last_words_ns);
+    *why = agent.why;
     base_free(agent.options.program);
     base_free(agent.areas);
     json_decref(agent.begin);
@@ -408,7 +424,7 @@ int run_agent_adopted(void)
         fprintf(stderr, "zero-run: --agent: %s\n", error.message);
         return RUN_USAGE;
     }
-    const int status = run_agent(&link);
+    const int status = run_agent(&link, &error);
     run_link_close(&link);
     return status;
 }

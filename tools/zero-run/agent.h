@@ -29,10 +29,14 @@ struct run_agent {
     bool begun;             /**< there is a job */
     bool over;              /**< no start will come any more */
     int status;             /**< what to exit with */
+    struct base_error why;  /**< what the coordinator has said of its end; ZERO_AGAIN: it is to call
+                                 again */
 };
 
-/** Is the agent whose coordinator is at the other end of the link; returns the exit status. */
-int run_agent(struct run_link *link);
+/** Is the agent whose coordinator is at the other end of the link; returns the exit status. *why
+ * has what the coordinator has said of it, if it has; its result is ZERO_AGAIN where the agent is
+ * to call again. */
+int run_agent(struct run_link *link, struct base_error *why);
 
 /** As run_agent(), of standard input and output. */
 int run_agent_adopted(void);

@@ -57,7 +57,8 @@ void run_agent_ended(struct run_job *job, const struct run_rank *rank)
 
 void run_agent_say(struct run_job *job, const char *line)
 {
-    run_link_send(agent_of(job)->link, json_pack("{s:s,s:s}", "is", "say", "text", line));
+    run_link_send(agent_of(job)->link,
+                  json_pack("{s:s,s:o}", "is", "say", "text", run_span_string(line)));
 }
 
 void run_agent_came(struct run_job *job, int number)
@@ -72,6 +73,6 @@ void run_agent_came(struct run_job *job, int number)
 void run_agent_send_status(struct run_agent *agent, const char *kind, int status,
                            const struct base_error *error)
 {
-    run_link_send(agent->link,
-                  json_pack("{s:s,s:i,s:s}", "is", kind, "status", status, "text", error->message));
+    run_link_send(agent->link, json_pack("{s:s,s:i,s:o}", "is", kind, "status", status, "text",
+                                         run_span_string(error->message)));
 }

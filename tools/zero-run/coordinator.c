@@ -120,11 +120,11 @@ static void send_starts(struct run_coordinator *all, const char *address, int po
         far->answered = false;
         far->busy = true;
         run_link_send(&far->shell.link,
-                      json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:s,s:i,s:i,s:i}", "is", "start",
+                      json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:i,s:s,s:i,s:i,s:i}", "is", "start",
                                 "first", far->first, "count", far->count, "world", job->count,
                                 "first_world", job->at.first_world, "token", job->token, "restarts",
-                                before + job->restarts.count, "address", address, "port", port,
-                                "host", host++, "hosts", all->used));
+                                job->restarts.count, "before", before, "address", address, "port",
+                                port, "host", host++, "hosts", all->used));
     }
 }
 
@@ -152,8 +152,7 @@ static zero_result check_hosts(const struct run_coordinator *all, struct base_er
         dealt += far->count;
         if (far->count > 0 && !far->up)
             return zero_fail(error, ZERO_E_PEER,
-                             "host %s was lost while the ranks were about to start",
-                             far->host->name);
+                             "host %s was lost while the ranks were about to start", far->name);
     }
     return dealt == all->job.count
                ? ZERO_OK
@@ -178,7 +177,7 @@ static enum run_status start_ranks(struct run_coordinator *all, struct base_erro
         return RUN_NOT_ALONE;
     if (!has_port) {
         zero_fail(error, ZERO_E_IO, "host %s has no port for the ranks to meet at",
-                  head ? head->host->name : "?");
+                  head ? head->name : "?");
         return RUN_SYSTEM;
     }
     choose_address(all, head, address, sizeof address);
@@ -186,6 +185,7 @@ static enum run_status start_ranks(struct run_coordinator *all, struct base_erro
         return RUN_SYSTEM;
     job->output.join.ranks = job->count;
     job->running = job->count;
+    all->started = true;
     send_starts(all, address, head->port);
     run_far_await(all);
     if (all->status) {

@@ -9,6 +9,7 @@
  *
  *   coordinator.c         the order of things.
  *   coordinator_hosts.c   agents come up, and are lost.
+ *   coordinator_calls.c   agents that a platform has started call.
  *   coordinator_frames.c  what agents report, and what they are told.
  */
 #ifndef TOOLS_ZERO_RUN_COORDINATOR_H
@@ -22,6 +23,8 @@
 /** A host and its agent. */
 struct run_far_host {
     const struct run_host *host;
+    char name[RUN_HOST_BYTES + RUN_LINK_NAME]; /**< as messages call it: a platform's host by its
+                                                    number, and by its name once it has called */
     struct run_shell shell;
     bool shelled;     /**< the agent was started by this process, and there is a shell to close */
     bool up;          /**< it has begun; else it is not there yet, or any more */
@@ -53,7 +56,9 @@ struct run_coordinator {
     bool blames;       /**< what ranks have recorded is waited for */
     int blamed;        /**< then: the rank that failed, -1: none; */
     uint64_t blame_ns; /**< until then */
+    bool started;      /**< there has been a start */
     bool closing;      /**< the job is over, and agents may go */
+    int put_off;       /**< the host whose second agent was told to wait last; 0: none was */
 };
 
 /** Runs a job of several hosts; returns the exit status, and if it says why in *error. */
@@ -73,12 +78,25 @@ int run_far_start(struct run_coordinator *all, struct base_error *error);
 void run_far_deal(struct run_coordinator *all, int ranks);
 /** Ranks that the hosts with an agent have room for. */
 int run_far_room(const struct run_coordinator *all);
-/** Lets the agents in that a platform has started. */
-void run_far_listen(struct run_coordinator *all);
+/** Gives a host up with all its ranks; `why` is for people. */
+void run_far_lose(struct run_coordinator *all, struct run_far_host *far, const char *why);
+/** Closes what there is of a host's agent. */
+void run_far_drop(struct run_far_host *far);
 /** Takes what an agent's process says, and notices its end. */
 void run_far_look(struct run_coordinator *all, struct run_far_host *far);
 /** Tells the agents that the job is over, and waits for their ends. */
 void run_far_close(struct run_coordinator *all, int status);
+
+/* ------------------------------------------------------------------ coordinator_calls.c */
+
+/** Listens at the port that the platform tells all hosts of. ZERO_AGAIN: it is in use; ZERO_E_IO.
+ */
+zero_result run_far_open_port(struct run_coordinator *all, struct base_error *error);
+/** Gives a host the name that messages have: of a platform's, its number and what it calls itself.
+ */
+void run_far_name(const struct run_coordinator *all, struct run_far_host *far, const char *name);
+/** Lets the agents in that a platform has started. */
+void run_far_listen(struct run_coordinator *all);
 
 /* ------------------------------------------------------------------ coordinator_frames.c */
 

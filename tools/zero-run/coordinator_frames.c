@@ -126,7 +126,7 @@ static void take_status(struct run_coordinator *all, const struct run_far_host *
         return;
     all->status = status >= RUN_USAGE && status <= RUN_ENVIRONMENT ? status : RUN_SYSTEM;
     all->why = (struct base_error){.result = ZERO_OK};
-    zero_fail(&all->why, ZERO_E_IO, "host %s: %s", far->host->name, run_span_text(report, "text"));
+    zero_fail(&all->why, ZERO_E_IO, "host %s: %s", far->name, run_span_text(report, "text"));
 }
 
 static void take_started(struct run_coordinator *all, struct run_far_host *far,
@@ -153,7 +153,7 @@ static void take_report(struct run_coordinator *all, struct run_far_host *far, c
     if (run_span_is(report, "ended"))
         take_end(all, far, report);
     else if (run_span_is(report, "say"))
-        run_say(job, "host %s: %s", far->host->name, run_span_text(report, "text"));
+        run_say(job, "host %s: %s", far->name, run_span_text(report, "text"));
     else if (run_span_is(report, "signal"))
         run_signals_take_far(job, run_span_number(report, "number", 0));
     else if (run_span_is(report, "done"))
@@ -245,7 +245,6 @@ static uint64_t due(const struct run_job *job)
 static void turn(struct run_job *job)
 {
     struct run_coordinator *all = coordinator_of(job);
-    run_far_listen(all);
     const bool full = run_sink_full(&job->output.out) || run_sink_full(&job->output.err);
     for (int i = 0; i < all->count; i++) {
         struct run_far_host *far = &all->hosts[i];
@@ -263,6 +262,7 @@ static void turn(struct run_job *job)
         }
         run_far_look(all, far);
     }
+    run_far_listen(all); // last: an agent that calls again may just have ended
     if (all->held && base_clock_ns() >= all->held_ns)
         run_far_decide(all);
     blame_all(all);

@@ -16,56 +16,6 @@
 static const uint64_t coming_ns = 60 * SECOND_NS, calling_ns = 600 * SECOND_NS,
                       leaving_ns = 10 * SECOND_NS;
 
-// Host 0 listens at the port that the platform tells all hosts of.
-static zero_result open_port(struct run_coordinator *all, struct base_error *error)
-{
-    snprintf(all->job_id, sizeof all->job_id, "%.*s", RUN_LINK_NAME - 1, all->platform->job);
-    const struct run_self self = {.side = RUN_SIDE_COORDINATOR,
-                                  .host = 0,
-                                  .job = all->job_id,
-                                  .secret = all->platform->master.secret};
-    return run_listener_open(&all->listener, all->platform->master.port, &self, error);
-}
-
-// The agent of a host has called. One that calls again has been started again by its platform.
-static void admit_call(struct run_coordinator *all, struct run_link *link)
-{
-    const int host = link->theirs.host;
-    struct run_far_host *far = host > 0 && host < all->count ? &all->hosts[host] : NULL;
-    if (!far || far->up || far->busy) {
-        run_say(&all->job, "a second or unknown host %d has called, %.60s", host,
-                link->theirs.name);
-        run_link_close(link);
-        base_free(link);
-        return;
-    }
-    if (far->shelled)
-        run_shell_close(&far->shell);
-    far->shell = (struct run_shell){.link = *link,
-                                    .host = far->host,
-                                    .way = &all->way,
-                                    .up = true,
-                                    .ended = true,
-                                    .pidfd = -1,
-                                    .error_fd = -1};
-    far->shelled = true;
-    far->lost = far->answered = false;
-    base_free(link);
-}
-
-void run_far_listen(struct run_coordinator *all)
-{
-    char text[512];
-    struct run_link *link;
-    if (all->listener.fd < 0)
-        return;
-    run_listener_turn(&all->listener);
-    while ((link = run_listener_next(&all->listener)) != NULL)
-        admit_call(all, link);
-    while (run_listener_refusals(&all->listener, all->closing, text, sizeof text))
-        run_say(&all->job, "%s", text);
-}
-
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
 {
     const struct run_hosts *hosts = &all->options->far.hosts;
@@ -76,8 +26,9 @@ zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
     for (int i = 0; i < all->count; i++) {
         all->hosts[i].host = &hosts->list[i];
         all->hosts[i].slots = hosts->list[i].slots;
+        run_far_name(all, &all->hosts[i], "");
     }
-    if (all->platform && open_port(all, error))
+    if (all->platform && run_far_open_port(all, error))
         return error->result;
     return run_shell_prepare(&all->way, all->options->far.rsh, error);
 }
@@ -124,13 +75,13 @@ static json_t *describe_begin(const struct run_coordinator *all, const struct ru
     control_show_signals(&options->stop_signals, signals);
     if (!getcwd(directory, sizeof directory))
         strcpy(directory, "/");
-    json_t *begin =
-        json_pack("{s:s,s:i,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin", "slots",
-                  far->slots, "directory", directory, "program", list_program(options->program),
-                  "environment", list_environment(all), "bind", (int)options->bind, "pty",
-                  (int)options->pty, "grace", options->grace_s, "silence",
-                  options->far.agent_timeout_s, "metrics", options->metrics != NULL, "watched",
-                  (int)all->job.output.out.watched, "stop_signals", signals);
+    json_t *begin = json_pack(
+        "{s:s,s:i,s:i,s:b,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin", "slots",
+        far->slots, "world", all->job.at.first_world, "first", (int)!all->started, "directory",
+        directory, "program", list_program(options->program), "environment", list_environment(all),
+        "bind", (int)options->bind, "pty", (int)options->pty, "grace", options->grace_s, "silence",
+        options->far.agent_timeout_s, "metrics", options->metrics != NULL, "watched",
+        (int)all->job.output.out.watched, "stop_signals", signals);
     if (begin && options->settings)
         json_object_set_new(begin, "settings", json_string(options->settings));
     if (begin && options->log_dir)
@@ -140,7 +91,7 @@ static json_t *describe_begin(const struct run_coordinator *all, const struct ru
 
 /* ------------------------------------------------------------------ coming up */
 
-static void close_shell(struct run_far_host *far)
+void run_far_drop(struct run_far_host *far)
 {
     if (far->shelled)
         run_shell_close(&far->shell);
@@ -150,12 +101,14 @@ static void close_shell(struct run_far_host *far)
 static bool start_one(struct run_coordinator *all, struct run_far_host *far,
                       struct base_error *error)
 {
-    close_shell(far);
+    run_far_drop(far);
     struct base_error why = {.result = ZERO_OK};
     far->lost = far->answered = far->busy = false;
     far->shelled = run_shell_start(&far->shell, far->host, &all->way, &why) == ZERO_OK;
+    const bool is_named = !strncmp(why.message, "host ", 5);
     if (!far->shelled)
-        zero_fail(error, why.result, "host %s: %s", far->host->name, why.message);
+        zero_fail(error, why.result, "%s%s%s%s", is_named ? "" : "host ", is_named ? "" : far->name,
+                  is_named ? "" : ": ", why.message);
     return far->shelled;
 }
 
@@ -193,21 +146,23 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
 {
     char why[1024] = "";
     if (is_awaited(all, (int)(far - all->hosts)))
-        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in time", far->host->name);
+        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in time", far->name);
+    else if (far->shelled && far->shell.called)
+        zero_fail(error, ZERO_E_IO, "host %s: %s", far->name, far->shell.link.why.message);
     else if (far->shelled) {
         run_shell_turn(&far->shell);
         run_shell_why(&far->shell, why, sizeof why);
         zero_fail(error, ZERO_E_IO, "%s", why);
     }
     run_say(&all->job, "%s", error->message);
-    close_shell(far);
+    run_far_drop(far);
 }
 
 // The agent of a platform's host calls by itself, and may have done so already.
 static void await_call(struct run_far_host *far)
 {
     if (far->lost || (far->shelled && run_shell_is_gone(&far->shell)))
-        close_shell(far);
+        run_far_drop(far);
 }
 
 // How long hosts may take to come. Where those that are left can go on, as long as a host may be
@@ -270,7 +225,7 @@ void run_far_deal(struct run_coordinator *all, int ranks)
         all->used += far->count > 0;
         first += far->count;
         for (int rank = far->first; rank < first; rank++)
-            all->job.ranks[rank].host = far->host->name;
+            all->job.ranks[rank].host = far->name;
     }
 }
 
@@ -300,6 +255,7 @@ static void lose_ranks(struct run_coordinator *all, struct run_far_host *far)
         if (rank->ended)
             continue;
         rank->end = (siginfo_t){.si_code = CLD_KILLED, .si_status = SIGKILL};
+        rank->oom = RUN_OOM_UNKNOWN;
         run_rank_gone(job, rank);
         rank->well = false;
         first = first < 0 ? i : first;
@@ -313,7 +269,7 @@ static void lose_ranks(struct run_coordinator *all, struct run_far_host *far)
     run_stop(job);
 }
 
-static void lose(struct run_coordinator *all, struct run_far_host *far, const char *why)
+void run_far_lose(struct run_coordinator *all, struct run_far_host *far, const char *why)
 {
     const bool ranks = far->busy && far->count > 0;
     far->up = far->busy = false;
@@ -321,12 +277,12 @@ static void lose(struct run_coordinator *all, struct run_far_host *far, const ch
     if (all->closing || (all->status && !ranks))
         return;
     if (ranks && far->count > 1)
-        run_say(&all->job, "host %s with ranks %d to %d is lost: %s", far->host->name, far->first,
+        run_say(&all->job, "host %s with ranks %d to %d is lost: %s", far->name, far->first,
                 far->first + far->count - 1, why);
     else if (ranks)
-        run_say(&all->job, "host %s with rank %d is lost: %s", far->host->name, far->first, why);
+        run_say(&all->job, "host %s with rank %d is lost: %s", far->name, far->first, why);
     else
-        run_say(&all->job, "host %s is lost: %s", far->host->name, why);
+        run_say(&all->job, "host %s is lost: %s", far->name, why);
     if (ranks)
         lose_ranks(all, far);
     run_shell_signal(&far->shell, SIGKILL);
@@ -337,18 +293,24 @@ void run_far_look(struct run_coordinator *all, struct run_far_host *far)
     char line[1024], why[512];
     run_shell_turn(&far->shell);
     while (far->up && run_shell_line(&far->shell, line, sizeof line))
-        run_say(&all->job, "host %s: %s", far->host->name, line);
+        run_say(&all->job, "host %s: %s", far->name, line);
     if (!far->up || !run_shell_is_gone(&far->shell))
         return;
     describe_loss(all, far, why, sizeof why);
-    lose(all, far, why);
+    run_far_lose(all, far, why);
 }
 
 void run_far_lose_silent(struct run_coordinator *all)
 {
     for (int i = 0; i < all->count; i++)
         if (all->hosts[i].up && !all->hosts[i].answered)
-            lose(all, &all->hosts[i], "its agent lives, and does not do what it is told");
+            run_far_lose(all, &all->hosts[i], "its agent lives, and does not do what it is told");
+}
+
+// Also one that has called and was not needed.
+static bool is_to_leave(const struct run_far_host *far)
+{
+    return far->shelled && (far->up || far->shell.link.state == RUN_LINK_OPEN);
 }
 
 void run_far_close(struct run_coordinator *all, int status)
@@ -358,7 +320,7 @@ void run_far_close(struct run_coordinator *all, int status)
     bool left = true;
     all->closing = true;
     for (int i = 0; i < all->count; i++)
-        if (all->hosts[i].up) {
+        if (is_to_leave(&all->hosts[i])) {
             run_link_send(&all->hosts[i].shell.link,
                           json_pack("{s:s,s:i}", "is", "end", "status", status));
             run_link_farewell(&all->hosts[i].shell.link);
@@ -366,12 +328,12 @@ void run_far_close(struct run_coordinator *all, int status)
     while (left && base_clock_ns() < deadline) {
         left = false;
         for (int i = 0; i < all->count; i++)
-            left = left || (all->hosts[i].shelled && all->hosts[i].up);
+            left = left || is_to_leave(&all->hosts[i]);
         if (left)
             run_turn(job, 100);
     }
     for (int i = 0; i < all->count; i++)
-        close_shell(&all->hosts[i]);
+        run_far_drop(&all->hosts[i]);
     base_free(all->hosts);
     all->hosts = NULL;
     all->count = 0;

@@ -8,8 +8,11 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/reminder.h"
+#include "collectives/rendezvous/rendezvous.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,40 +64,67 @@ int run_platform_ranks(const struct run_options *options, const struct boot_host
 
 /* ------------------------------------------------------------------ host 0 */
 
-static int coordinate(const struct run_options *options, const struct boot_hosts *hosts,
-                      struct base_error *error)
+// The options with the ranks of all hosts. Each host checks them: if host 0 alone did, the others
+// would wait for it.
+static enum run_status take_options(struct run_options *all, const struct run_options *options,
+                                    const struct boot_hosts *hosts, struct base_error *error)
 {
     const char *source;
     const int ranks = run_platform_ranks(options, hosts, &source);
-    struct run_options all = *options;
-    struct run_hosts *list = &all.far.hosts;
-    if (options->trace) {
-        zero_fail(error, ZERO_E_INVALID, "--trace is for a job of one host");
-        return RUN_USAGE;
+    const bool range = options->least < options->ranks;
+    const int least = range ? options->least : ranks;
+    *all = *options;
+    all->shown = NULL;
+    if (options->trace)
+        zero_fail(error, ZERO_E_INVALID, RUN_TRACE_ALONE);
+    else if (hosts->hosts > RUN_HOSTS_MAX)
+        zero_fail(error, ZERO_E_INVALID, "%d hosts (%s): a job has at most %d", hosts->hosts,
+                  hosts->source, RUN_HOSTS_MAX);
+    else if ((int64_t)ranks * hosts->hosts > BOOT_WORLD_MAX)
+        zero_fail(error, ZERO_E_INVALID,
+                  "%d ranks (%s) on each of %d hosts are %lld, and a job has at most %d: give each "
+                  "host fewer",
+                  ranks, source, hosts->hosts, (long long)ranks * hosts->hosts, BOOT_WORLD_MAX);
+    else if (least > ranks)
+        zero_fail(error, ZERO_E_INVALID,
+                  "-n %d:%d wants at least %d ranks of each host, which has %d (%s): MIN is at "
+                  "most that",
+                  options->least, options->ranks, least, ranks, source);
+    else
+        run_options_take_ranks(all, least * hosts->hosts, ranks * hosts->hosts, error);
+    if (range && !options->far.restarts_given)
+        all->restarts = (ranks - least) * hosts->hosts;
+    return !error->result ? RUN_OK : error->result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
+}
+
+static zero_result list_hosts(struct run_options *all, const struct boot_hosts *hosts,
+                              struct base_error *error)
+{
+    struct run_hosts *list = &all->far.hosts;
+    list->list = base_calloc((size_t)hosts->hosts, sizeof *list->list);
+    if (!list->list)
+        return zero_fail(error, ZERO_E_NOMEM, "no memory for %d hosts", hosts->hosts);
+    list->count = hosts->hosts;
+    for (int i = 0; i < hosts->hosts; i++) {
+        list->list[i].slots = all->ranks / hosts->hosts;
+        snprintf(list->list[i].name, RUN_HOST_BYTES, "%d", i);
     }
+    strcpy(list->list[0].name, "localhost");
+    return ZERO_OK;
+}
+
+static int coordinate(struct run_options *all, const struct boot_hosts *hosts,
+                      struct base_error *error)
+{
+    int status = RUN_SYSTEM;
     if (!*hosts->master.secret)
         fprintf(stderr,
                 "zero-run: ZERO_SECRET is not set: whatever reaches port %d of this host can join "
                 "the job\n",
                 hosts->master.port);
-    list->list = base_calloc((size_t)hosts->hosts, sizeof *list->list);
-    if (!list->list) {
-        zero_fail(error, ZERO_E_NOMEM, "no memory for %d hosts", hosts->hosts);
-        return RUN_SYSTEM;
-    }
-    list->count = hosts->hosts;
-    for (int i = 0; i < hosts->hosts; i++) {
-        list->list[i].slots = ranks;
-        snprintf(list->list[i].name, RUN_HOST_BYTES, "%d", i);
-    }
-    strcpy(list->list[0].name, "localhost");
-    const int least = options->least < options->ranks ? options->least : ranks;
-    all.shown = NULL;
-    int status = RUN_USAGE;
-    if (!run_options_take_ranks(&all, least * hosts->hosts, ranks * hosts->hosts, error))
-        status = run_coordinate(&all, hosts, error);
-    base_free(all.shown);
-    run_hosts_free(list);
+    if (!list_hosts(all, hosts, error))
+        status = run_coordinate(all, hosts, error);
+    run_hosts_free(&all->far.hosts);
     return status;
 }
 
@@ -120,6 +150,48 @@ static bool is_asked_to_stop(void)
     return stop_asked;
 }
 
+// The first process of a container is ended by no signal that it does not handle.
+static void listen_to_signals(void)
+{
+    const struct sigaction stop = {.sa_handler = ask_to_stop};
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+}
+
+static void pause_again(void)
+{
+    for (int i = 0; i < 20 && !stop_asked; i++)
+        poll(NULL, 0, 100);
+}
+
+// Is the agent of this host, as soon as host 0 takes it as such.
+static int be_agent(struct run_link *link, const struct run_calling *calling,
+                    const struct run_self *self, struct base_error *error)
+{
+    struct base_reminder said = {1, 0};
+    const uint64_t begun_ns = base_clock_ns();
+    struct base_error why = {.result = ZERO_OK};
+    int status;
+    do {
+        if (why.result)
+            pause_again();
+        const zero_result called = run_link_call(link, calling, self, error);
+        if (called == ZERO_E_TIMEOUT && why.result)
+            *error = why; // the last answer
+        if (called)
+            return called == ZERO_E_ABORTED ? RUN_STOPPED : RUN_NOT_ALONE;
+        if (!why.result)
+            fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s has all output\n",
+                    self->host, calling->port, *calling->addresses);
+        why.result = ZERO_OK;
+        status = run_agent(link, &why);
+        if (why.result == ZERO_AGAIN && base_reminder_due(&said, base_clock_ns() - begun_ns))
+            fprintf(stderr, "zero-run: host %d waits: %s\n", self->host, why.message);
+    } while (why.result == ZERO_AGAIN);
+    *error = why;
+    return status;
+}
+
 static int call(const struct boot_hosts *hosts, struct base_error *error)
 {
     static struct run_link link;
@@ -135,17 +207,14 @@ static int call(const struct boot_hosts *hosts, struct base_error *error)
                                         .asked = is_asked_to_stop,
                                         .say = say_unanswered,
                                         .user = (void *)(uintptr_t)hosts};
-    // The first process of a container is ended by no signal that it does not handle.
-    const struct sigaction stop = {.sa_handler = ask_to_stop};
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGINT, &stop, NULL);
-    const zero_result called = run_link_call(&link, &calling, &self, error);
-    if (called)
-        return called == ZERO_E_ABORTED ? RUN_STOPPED : RUN_NOT_ALONE;
-    const int status = run_agent(&link);
-    if (status == RUN_SYSTEM && link.end != RUN_LINK_FAREWELL)
+    listen_to_signals();
+    const int status = be_agent(&link, &calling, &self, error);
+    if (status == RUN_SYSTEM && !error->result && link.end != RUN_LINK_FAREWELL)
         fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s: %s\n", hosts->host,
                 hosts->master.port, hosts->master.address, link.why.message);
+    else if (status && !error->result)
+        fprintf(stderr, "zero-run: host %d: the job has ended with status %d; host 0 says why\n",
+                hosts->host, status);
     run_link_close(&link);
     return status;
 }
@@ -153,5 +222,10 @@ static int call(const struct boot_hosts *hosts, struct base_error *error)
 int run_platform(const struct run_options *options, const struct boot_hosts *hosts,
                  struct base_error *error)
 {
-    return hosts->host == 0 ? coordinate(options, hosts, error) : call(hosts, error);
+    struct run_options all;
+    int status = (int)take_options(&all, options, hosts, error);
+    if (!status)
+        status = hosts->host == 0 ? coordinate(&all, hosts, error) : call(hosts, error);
+    base_free(all.shown);
+    return status;
 }

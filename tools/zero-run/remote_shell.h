@@ -38,6 +38,7 @@ struct run_shell {
     const struct run_host *host;
     const struct run_shell_way *way;
     bool local;        /**< a child, and no remote shell */
+    bool called;       /**< neither: it has called by itself, and there is no process here */
     bool by_path;      /**< zero-run was not there: the one in PATH of its host is tried */
     pid_t pid;         /**< of the remote shell, or the agent; 0: none */
     int pidfd;         /**< -1: none */

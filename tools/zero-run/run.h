@@ -18,6 +18,7 @@
  *   merge_warnings.c   warnings that several ranks give alike.
  *   rank_filter.c      lists of ranks: read for --only, written for messages.
  *   tail.c             the last lines of a rank.
+ *   utf8.c             texts that were cut.
  *   run_metrics.c      --metrics: rank 0's lines on their way to the file.
  *   supervise.c        the loop: exits, output, deadlines.
  *   run_signals.c      what zero-run passes on to the ranks.
@@ -37,15 +38,12 @@
  *   remote_shell*.c    agents of other hosts, by ssh or --rsh (remote_shell.h).
  *   agent_link*.c      how a coordinator and its agents talk (agent_link.h).
  *
- * A job of several hosts (span.h) has a zero-run on each, the agents, and one that coordinates
- * them:
+ * A job of several hosts (span.h) has a zero-run on each, an agent, and one that coordinates them:
  *
- *   coordinator.c         the job as the coordinator sees it: hosts, and the order of things.
- *   coordinator_hosts.c   agents: from a list of hosts to links, and which ranks each host has.
- *   coordinator_frames.c  what agents report, and what they are told.
- *   agent.c               the agent of a host.
- *   agent_reports.c       what it reports.
- *   span.c                what agents tell of their ranks' areas of the control segment.
+ *   coordinator*.c     the job as the coordinator sees it (coordinator.h).
+ *   agent.c            the agent of a host, and agent_reports.c, what it reports (agent.h).
+ *   platform.c         whether a platform has started zero-run on each host (platform.h).
+ *   span.c             what agents tell of their ranks' areas of the control segment.
  *
  * Everything is driven by descriptors (pidfds, pipes, a signalfd) in one poll loop of one thread.
  * All but run_main.c is a library that tests link too.
@@ -168,6 +166,7 @@ struct run_restart {
 struct run_restarts {
     struct run_restart *list; /**< room for --max-restarts; NULL: there are none */
     int count;
+    int before;        /**< restarts of what has started zero-run; an agent's */
     int idle;          /**< starts in a row that came no further than some start before */
     uint64_t furthest; /**< step that any start has finished */
 };
@@ -188,8 +187,7 @@ struct run_rank {
     siginfo_t end;                /**< how, if ended */
     struct run_stream streams[2]; /**< of standard output and standard error */
     struct run_tail tail;
-    int log_fd;
-    int log_errno;
+    int log_fd, log_errno;
     bool hidden; /**< --only: its output is not shown */
     int stopped; /**< the signal that has stopped it; 0: it runs, or zero-run has stopped it */
 };
@@ -321,7 +319,9 @@ void run_threads_say(struct run_job *job);
 zero_result run_files_make_directory(const struct run_options *options, struct base_error *error);
 /** ZERO_E_INVALID: two of the files that zero-run would write or read are one, and which. */
 zero_result run_files_check(const struct run_options *options, struct base_error *error);
-/** Opens the logs, and removes those of ranks that this job does not have. ZERO_E_IO. */
+/** Removes logs of ranks that a job of `ranks` does not have; `empty`: empties the others. */
+void run_files_clear_logs(struct run_job *job, int ranks, bool empty);
+/** Opens the logs. Those of an earlier job end here, but on several hosts. ZERO_E_IO. */
 zero_result run_files_open_logs(struct run_job *job, struct base_error *error);
 
 /* ---- stopped_ranks.c */

@@ -105,7 +105,8 @@ static void add_place(struct variables *to, const struct run_job *job, int place
     add(to, "MASTER_ADDR=%s", job->master_address);
     add(to, "MASTER_PORT=%d", job->master_port);
     add(to, "ZERO_JOB=%s", job->token);
-    add(to, "ZERO_RESTARTS=%d", (job->span ? 0 : restarts_before()) + job->restarts.count);
+    add(to, "ZERO_RESTARTS=%d",
+        (job->span ? job->restarts.before : restarts_before()) + job->restarts.count);
     add(to, "ZERO_FIRST_WORLD=%d", job->at.first_world);
 }
 

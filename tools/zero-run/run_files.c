@@ -148,50 +148,62 @@ zero_result run_files_check(const struct run_options *options, struct base_error
 
 struct stale {
     const char *dir;
-    int ranks; // of this job
+    int ranks;  // of this job
+    bool empty; // logs of its ranks are emptied
 };
 
-// Whether a file has the name of a log of a rank that this job does not have.
-static bool is_stale(const struct stale *stale, const char *name)
+// The rank whose log has the name; -1: it is no log's.
+static int rank_of_log(const char *name)
 {
     int rank = -1;
     char own[32];
-    if (sscanf(name, "rank-%d.log", &rank) != 1 || rank < stale->ranks)
-        return false;
+    if (sscanf(name, "rank-%d.log", &rank) != 1 || rank < 0)
+        return -1;
     snprintf(own, sizeof own, "rank-%d.log", rank); // neither "rank-07.log" nor "rank-7.log.gz"
-    return !strcmp(own, name);
+    return !strcmp(own, name) ? rank : -1;
 }
 
 static zero_result remove_stale(void *user, const char *name, enum base_entry_kind kind,
                                 struct base_error *error)
 {
     const struct stale *stale = user;
+    const int rank = rank_of_log(name);
     char path[PATH_MAX];
-    if (kind != BASE_ENTRY_FILE || !is_stale(stale, name) ||
+    if (kind != BASE_ENTRY_FILE || rank < 0 || (rank < stale->ranks && !stale->empty) ||
         snprintf(path, sizeof path, "%s/%s", stale->dir, name) >= PATH_MAX)
         return ZERO_OK;
+    if (rank < stale->ranks)
+        return truncate(path, 0) && errno != ENOENT
+                   ? zero_fail_errno(error, ZERO_E_IO, errno, "emptying '%.200s'", path)
+                   : ZERO_OK;
     const zero_result result = base_unlink(path, error);
     return result == ZERO_NOT_FOUND ? ZERO_OK : result;
+}
+
+void run_files_clear_logs(struct run_job *job, int ranks, bool empty)
+{
+    struct stale stale = {.dir = job->options->log_dir, .ranks = ranks, .empty = empty};
+    struct base_error left = {.result = ZERO_OK};
+    if (stale.dir && base_list(stale.dir, remove_stale, &stale, &left))
+        run_say(job, "logs of an earlier job may be left: %s", left.message);
 }
 
 zero_result run_files_open_logs(struct run_job *job, struct base_error *error)
 {
     const char *dir = job->options->log_dir;
+    const int first = job->span || job->restarts.count ? 0 : O_TRUNC;
     if (!dir)
         return ZERO_OK;
-    for (int i = 0; i < job->slots; i++) {
+    for (int i = 0; i < job->count; i++) {
         char path[PATH_MAX];
         zero_result result = log_path(path, dir, job->at.first + i, error);
         if (!result)
-            result = base_open(&job->ranks[i].log_fd, path,
-                               O_WRONLY | O_CREAT | O_APPEND | (job->restarts.count ? 0 : O_TRUNC),
+            result = base_open(&job->ranks[i].log_fd, path, O_WRONLY | O_CREAT | O_APPEND | first,
                                0666, error);
         if (result)
             return result;
     }
-    struct stale stale = {.dir = dir, .ranks = job->at.first_world};
-    struct base_error left = {.result = ZERO_OK};
-    if (base_list(dir, remove_stale, &stale, &left))
-        run_say(job, "logs of an earlier job may be left: %s", left.message);
+    if (!job->span)
+        run_files_clear_logs(job, job->at.first_world, false);
     return ZERO_OK;
 }

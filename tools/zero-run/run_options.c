@@ -185,7 +185,7 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
                          "a host has",
                          room, room > BOOT_WORLD_MAX ? BOOT_WORLD_MAX : options->ranks);
     if (options->trace)
-        return zero_fail(error, ZERO_E_INVALID, "--trace is for a job of one host");
+        return zero_fail(error, ZERO_E_INVALID, RUN_TRACE_ALONE);
     if (!options->far.ranks_given)
         options->ranks = options->least = room;
     if (options->plan && !options->plan_world)
@@ -201,6 +201,7 @@ static zero_result check_restarts(struct run_options *options, struct base_error
     if (options->plan && (range || given))
         return zero_fail(error, ZERO_E_INVALID, "--plan restarts nothing, so %s has no effect",
                          range ? "MIN of -n" : "--max-restarts");
+    options->far.restarts_given = given;
     if (!given)
         options->restarts = options->ranks - options->least;
     if (range && options->restarts == 0)

@@ -18,7 +18,7 @@ enum run_bind { RUN_BIND_NONE, RUN_BIND_CORE, RUN_BIND_NUMA, RUN_BIND_AUTO };
 
 /** What is about a job of several hosts. */
 struct run_far {
-    bool ranks_given;                  /**< -n is there */
+    bool ranks_given, restarts_given;  /**< -n and --max-restarts are there */
     struct run_hosts hosts;            /**< none: this one */
     const char *host_list, *host_file; /**< as given; NULL: not */
     const char *rsh;                   /**< NULL: ssh */
@@ -65,6 +65,10 @@ zero_result run_options_parse(struct run_options *options, int argc, char **argv
 zero_result run_options_take_ranks(struct run_options *options, int least, int ranks,
                                    struct base_error *error);
 void run_options_free(struct run_options *options);
+
+/** Why --trace is refused. */
+#define RUN_TRACE_ALONE                                                                            \
+    "--trace is for a job of one host: leave it out, or run the program on one host with it"
 
 /* ------------------------------------------------------------------ rank_filter.c */
 

@@ -1,6 +1,7 @@
 // What all files of zero-run ask and say: lines of its own, ends and errors in words, and whether a
 // signal asks the job to stop. Calls none of them but the sinks.
 #include "tools/zero-run/run.h"
+#include "tools/zero-run/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,8 +13,11 @@ void run_say(struct run_job *job, const char *format, ...)
     const size_t start = strlen(line);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+    const size_t room = sizeof line - start - 1;
+    const int length = vsnprintf(line + start, room, format, arguments);
     va_end(arguments);
+    if (length >= (int)room)
+        line[start + run_utf8_whole(line + start, room - 1)] = '\0';
     if (job->span && !job->span->coordinates) {
         job->span->ops->say(job, line + start);
         return;

@@ -1,6 +1,8 @@
 #include "tools/zero-run/span.h"
+#include "tools/zero-run/utf8.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 void run_area_read(const struct control_rank *from, struct run_area *area)
@@ -96,6 +98,14 @@ bool run_records_write(const struct run_records *records, size_t bytes, uint64_t
 }
 
 /* ------------------------------------------------------------------ control frames */
+
+json_t *run_span_string(const char *text)
+{
+    char clean[2048];
+    snprintf(clean, sizeof clean, "%s", text);
+    run_utf8_clean(clean);
+    return json_string(clean);
+}
 
 const char *run_span_text(const json_t *object, const char *name)
 {

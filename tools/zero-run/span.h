@@ -4,11 +4,13 @@
  *
  * Control frames are JSON objects with a word "is" that says what they are. From the coordinator:
  *
- *   begin    once: host, directory, program, environment, and the options of an agent.
+ *   begin    once: slots, world, first (no rank has been started yet), directory, program,
+ *            environment, and the options of an agent.
  *   port     the agent is to find a port that is free.
- *   start    first, count, world, first_world, token, restarts, address, port, host, hosts.
+ *   start    first, count, world, first_world, token, restarts, before, address, port, host, hosts.
  *   order    order (enum run_order), number.
- *   end      the job is over, with this status.
+ *   end      the job is over, with this status; text: why this agent has no part in it.
+ *   wait     instead of begin: it is to call again later; text.
  *
  * And from an agent:
  *
@@ -118,6 +120,9 @@ void run_area_read(const struct control_rank *from, struct run_area *area);
  * False: there is nonsense in it, and nothing is written. */
 bool run_area_write(const struct run_area *area, uint64_t now_ns, struct control_rank *to);
 
+/** A text for a control frame. What is no UTF-8 in it, as in a file's name, or was cut, is left out
+ * or replaced: else there would be no frame. NULL: no memory. */
+json_t *run_span_string(const char *text);
 /** A member of an object: "" or `otherwise` if it has none. */
 const char *run_span_text(const json_t *object, const char *name);
 int run_span_number(const json_t *object, const char *name, int otherwise);

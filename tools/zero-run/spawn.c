@@ -88,10 +88,11 @@ static bool plumbing_open(struct run_job *job, int rank, struct plumbing *pipes,
            (open_output(job, rank, pipes->out, error) && open_pipe(pipes->err));
 }
 
-// Standard input: zero-run's for rank 0, unless reading it would stop a background process group.
-static bool child_input(int rank)
+// Standard input: zero-run's for rank 0, unless reading it would stop a background process group,
+// or there are several hosts, of which each may have one.
+static bool child_input(const struct run_job *job, int rank)
 {
-    if (rank == 0 && !isatty(STDIN_FILENO))
+    if (rank == 0 && !job->span && !isatty(STDIN_FILENO))
         return true;
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
@@ -136,7 +137,7 @@ static bool child_signals(const struct run_job *job)
 
 static bool child_setup(const struct run_job *job, int rank, const struct plumbing *pipes)
 {
-    return setpgid(0, 0) == 0 && child_input(rank) && child_output(job, pipes) &&
+    return setpgid(0, 0) == 0 && child_input(job, rank) && child_output(job, pipes) &&
            child_inherits(rank == 0 ? job->metrics.output : -1) && child_inherits(job->plan_fd) &&
            child_inherits(job->watch.fd) && child_signals(job);
 }

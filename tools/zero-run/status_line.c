@@ -1,6 +1,7 @@
 // What zero-run does with the control segment: the status line, the trace, and who is to blame.
 
 #include "tools/zero-run/run.h"
+#include "tools/zero-run/utf8.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -159,7 +160,7 @@ static void show_status(struct run_job *job, uint64_t now)
     }
     const size_t most = columns(job) - 1; // in the last column some terminals go to the next line
     if (text.used > most)
-        bytes[most] = '\0';
+        bytes[run_utf8_whole(bytes, most)] = '\0';
     if (in_foreground(job))
         run_sink_draw(&job->output.err, bytes);
 }

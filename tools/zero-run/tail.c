@@ -1,4 +1,5 @@
 #include "tools/zero-run/run.h"
+#include "tools/zero-run/utf8.h"
 
 #include <string.h>
 
@@ -16,6 +17,8 @@ static void complete(struct run_tail *tail, int stream, int sink, uint64_t place
     struct run_tail_line *open = &tail->open[stream];
     open->sink = sink;
     open->place = place;
+    if (open->cut)
+        open->used = (int)run_utf8_whole(open->text, (size_t)open->used);
     tail->lines[tail->count++ % RUN_TAIL_LINES] = *open;
     open->used = 0;
     open->cut = false;

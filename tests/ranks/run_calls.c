@@ -1,0 +1,126 @@
+// zero-run where a platform has started it on each host: calls of agents that host 0 does not take
+// at once, or not at all, and options that each host refuses alike.
+#include "base/clock.h"
+#include "tests/ranks/run_command.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char host_name[64];
+
+static void set(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    assert_int_equal(setenv(name, text, 1), 0);
+}
+
+// What Kubeflow's trainer sets on a host.
+static void be_host(int host, int hosts, int ranks)
+{
+    assert_int_equal(setenv("PET_MASTER_ADDR", "127.0.0.1", 1), 0);
+    set("PET_MASTER_PORT", 20000 + (int)getpid() % 10000);
+    set("PET_NNODES", hosts);
+    set("PET_NODE_RANK", host);
+    set("PET_NPROC_PER_NODE", ranks);
+}
+
+static void expect(const struct run_command *run, int status, const char *words)
+{
+    if (run->status != status || !strstr(run->err, words))
+        fail_msg("status %d, expected %d and \"%s\": %s", run->status, status, words, run->err);
+}
+
+// Two hosts have one number: the second waits. Then the first one is silent, as one is whose
+// machine has lost its power: the second takes its place.
+static void an_agent_that_calls_again_is_taken(void **state)
+{
+    (void)state;
+    struct run_command first, second, head;
+    char words[256];
+    be_host(1, 2, 1);
+    RUN_START(&first, "--", "true");
+    be_host(0, 2, 1);
+    START_SCRIPT(&head,
+                 "echo $ZERO_RESTARTS there; [ $ZERO_RESTARTS = 1 ] || exec sleep 100; exit 0",
+                 "--max-restarts", "1", "--grace", "1");
+    run_await_output(&head, "[1] 0 there");
+    be_host(1, 2, 1);
+    RUN_START(&second, "--", "true");
+    run_await_error(&second, "zero-run: host 1 waits: host 0: host 0 has a connection to ");
+    snprintf(words, sizeof words, "host 1 (%s) has called again", host_name);
+    run_await_error(&head, words);
+    assert_int_equal(kill(first.pid, SIGSTOP), 0);
+    run_command_finish(&head);
+    run_command_finish(&second);
+    snprintf(words, sizeof words,
+             "host 1 (%s) with rank 1 is lost: its agent says nothing any more", host_name);
+    expect(&head, 0, words);
+    expect(&second, 0, "has all output");
+    assert_int_equal(run_command_lines(head.out, "[1] 1 there"), 1);
+    kill(first.pid, SIGKILL);
+    run_command_finish(&first);
+    run_command_free(&first);
+    run_command_free(&second);
+    run_command_free(&head);
+}
+
+static void a_number_that_is_none_is_told_so(void **state)
+{
+    (void)state;
+    struct run_command head, stranger;
+    assert_int_equal(setenv("ZERO_SECRET", "a secret", 1), 0);
+    be_host(0, 2, 1);
+    RUN_START(&head, "--", "sleep", "100");
+    be_host(4, 5, 1);
+    RUN(&stranger, "--", "sleep", "100");
+    expect(&stranger, 78, "host 0: it says that it is host 4, and the job has the hosts 0 to 1");
+    run_command_free(&stranger);
+    run_await_error(&head, "it says that it is host 4");
+    kill(head.pid, SIGINT);
+    run_command_finish(&head);
+    expect(&head, 75, "");
+    run_command_free(&head);
+    unsetenv("ZERO_SECRET");
+}
+
+// On host 1, which else would wait for a host 0 that has refused them.
+static void each_host_refuses_wrong_options(void **state)
+{
+    (void)state;
+    struct run_command run;
+    be_host(1, 2, 2);
+    RUN(&run, "--trace", "file", "--", "true");
+    run_command_expect_line(&run, 64, "--trace is for a job of one host", "leave it out");
+    RUN(&run, "--only", "4", "--", "true");
+    run_command_expect_line(&run, 64, "--only", "4");
+    RUN(&run, "-n", "3:4", "--", "true");
+    run_command_expect_line(&run, 64, "-n 3:4 wants at least 3 ranks of each host, which has 2",
+                            "PET_NPROC_PER_NODE=2");
+    be_host(1, 5, 4096);
+    RUN(&run, "--", "true");
+    run_command_expect_line(&run, 64, "on each of 5 hosts are 20480, and a job has at most 16384",
+                            "4096 ranks (");
+    be_host(1, 513, 1);
+    RUN(&run, "--", "true");
+    run_command_expect_line(&run, 64, "513 hosts (", "a job has at most 512");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_agent_that_calls_again_is_taken),
+        cmocka_unit_test(a_number_that_is_none_is_told_so),
+        cmocka_unit_test(each_host_refuses_wrong_options),
+    };
+    if (argc != 2 || gethostname(host_name, sizeof host_name - 1))
+        return 2;
+    run_command_path = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
