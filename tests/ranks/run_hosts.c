@@ -240,7 +240,7 @@ static void a_job_stops_on_request(void **state)
     struct run_command run;
     RUN_START(&run, "--hosts", HERE, "--status", "1", "--", watched, "listen", "100000", "5");
     run_await_output(&run, "listening");
-    run_await_error(&run, "step ");
+    run_await_error(&run, "iB; gather "); // of step, time and memory
     kill(run.pid, SIGTERM);
     run_command_finish(&run);
     expect(&run, 75, "stopped on request after step ");

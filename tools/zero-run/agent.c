@@ -144,6 +144,7 @@ static void read_start(struct run_agent *agent, const json_t *start)
     snprintf(job->token, sizeof job->token, "%s", run_span_text(start, "token"));
     for (int i = 0; i < job->count; i++)
         job->ranks[i].number = job->at.first + i;
+    agent->memory_ns = json_is_true(json_object_get(agent->begin, "memory")) ? 0 : UINT64_MAX;
     memset(agent->areas, 0, (size_t)job->slots * sizeof *agent->areas);
 }
 
@@ -392,7 +393,8 @@ int run_agent(struct run_link *link, struct base_error *why)
 {
     static struct run_agent agent;
     struct base_error error = {.result = ZERO_OK};
-    agent = (struct run_agent){.link = link, .areas_ns = UINT64_MAX, .status = RUN_SYSTEM};
+    agent = (struct run_agent){
+        .link = link, .areas_ns = UINT64_MAX, .memory_ns = UINT64_MAX, .status = RUN_SYSTEM};
     if (await_begin(&agent)) {
         const enum run_status status = begin_job(&agent, &error);
         run_agent_send_status(&agent, "ready", (int)status, &error);

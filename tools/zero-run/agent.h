@@ -23,6 +23,7 @@ struct run_agent {
     json_t *begin; /**< what it has been told first; texts of it are in use. NULL: nothing */
     json_t *start; /**< a start that is to be made; NULL: none */
     struct run_area *areas; /**< of each rank, as sent last */
+    uint64_t memory_ns;     /**< when to look at the memory of ranks; UINT64_MAX: never */
     uint64_t areas_ns;      /**< when to look at them again; UINT64_MAX: never */
     uint64_t silence_ns;    /**< after which the coordinator is gone */
     char address[256];      /**< where the ranks meet */

@@ -9,12 +9,19 @@ static struct run_agent *agent_of(struct run_job *job)
     return (struct run_agent *)job->span;
 }
 
-static void send_area(struct run_agent *agent, const struct run_rank *rank)
+// Adding up a process's memory takes the kernel a while, and stops it meanwhile.
+static const uint64_t memory_ns = UINT64_C(10000000000);
+
+static void send_area(struct run_agent *agent, const struct run_rank *rank, bool looks)
 {
     struct run_area now, *before = &agent->areas[rank - agent->job.ranks];
     if (!agent->job.watch.segment)
         return;
     run_area_read(&agent->job.watch.segment->ranks[rank->number], &now);
+    now.memory = before->memory;
+    now.resident = before->resident;
+    if (looks && now.has_status)
+        now.memory = run_progress_process("/proc", now.pid, &now.resident);
     if (!memcmp(&now, before, sizeof now))
         return;
     *before = now;
@@ -25,8 +32,15 @@ static void send_area(struct run_agent *agent, const struct run_rank *rank)
 
 void run_agent_send_areas(struct run_agent *agent)
 {
-    for (int i = 0; i < agent->job.count; i++)
-        send_area(agent, &agent->job.ranks[i]);
+    const uint64_t now = base_clock_ns();
+    const bool looks = now >= agent->memory_ns;
+    bool stepped = false;
+    for (int i = 0; i < agent->job.count; i++) {
+        send_area(agent, &agent->job.ranks[i], looks);
+        stepped = stepped || agent->areas[i].has_status;
+    }
+    if (looks && stepped)
+        agent->memory_ns = now + memory_ns;
 }
 
 void run_agent_send_records(struct run_agent *agent)

@@ -172,14 +172,17 @@ static void take_report(struct run_coordinator *all, struct run_far_host *far, c
 }
 
 static void take_area(struct run_coordinator *all, const struct run_frame *frame, uint32_t kind,
-                      struct control_rank *to)
+                      struct run_rank *rank)
 {
+    struct control_rank *to = &all->job.watch.segment->ranks[rank->number];
     const bool knew = find_cause(&all->job) != NULL;
     static struct run_records records;
     struct run_area area;
     if (kind == RUN_TAG_AREA && frame->count == sizeof area) {
         memcpy(&area, frame->bytes, sizeof area);
         run_area_write(&area, base_clock_ns(), to);
+        rank->memory = area.memory;
+        rank->resident = area.resident;
         if (all->held && !knew && find_cause(&all->job))
             all->held_ns = base_clock_ns() + held_ns;
     } else if (kind == RUN_TAG_RECORDS && frame->count <= sizeof records) {
@@ -200,7 +203,7 @@ static void take_bytes(struct run_coordinator *all, const struct run_far_host *f
     if (frame->type != RUN_FRAME_OUTPUT || !rank)
         return;
     if (kind)
-        take_area(all, frame, kind, &job->watch.segment->ranks[number]);
+        take_area(all, frame, kind, rank);
     else
         run_stream_feed(&rank->streams[frame->tag % 2], frame->bytes, frame->count);
 }

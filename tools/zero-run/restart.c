@@ -181,6 +181,7 @@ static void clear(struct run_rank *rank)
     rank->tail = (struct run_tail){.count = 0};
     rank->end = (siginfo_t){.si_code = 0};
     rank->oom = RUN_OOM_UNKNOWN;
+    rank->memory = 0;
     rank->ended = false;
     rank->stopped = 0;
     rank->heir = 0;

@@ -176,15 +176,15 @@ struct run_restarts {
 struct run_binding;
 
 struct run_rank {
-    int number;               /**< in the job */
-    const char *host;         /**< where it is; NULL: here */
-    enum run_oom_verdict oom; /**< when its end was noticed, on a host that is not this one */
-    pid_t pid;                /**< also of its process group; 0: not started */
+    int number;                /**< in the job */
+    const char *host;          /**< where it is; NULL: here */
+    enum run_oom_verdict oom;  /**< when its end was noticed, on a host that is not this one */
+    uint64_t memory, resident; /**< there, as struct run_area has them */
+    pid_t pid;                 /**< also of its process group; 0: not started */
     int pidfd;
-    pid_t heir; /**< the program, whose shell `pid` was: see run_orphans_succeed(); 0: none */
-    bool ended;
-    bool well;                    /**< it ended as run_ended_well() says */
-    siginfo_t end;                /**< how, if ended */
+    pid_t heir;       /**< the program, whose shell `pid` was: see run_orphans_succeed(); 0: none */
+    bool ended, well; /**< well: it ended as run_ended_well() says */
+    siginfo_t end;    /**< how, if ended */
     struct run_stream streams[2]; /**< of standard output and standard error */
     struct run_tail tail;
     int log_fd, log_errno;

@@ -106,6 +106,13 @@ static uint64_t sum_memory(const struct control_segment *segment, const char *pr
     return sum;
 }
 
+uint64_t run_progress_process(const char *proc, uint32_t pid, uint64_t *resident)
+{
+    const uint64_t share = pid ? read_share(proc, pid) : 0;
+    *resident = pid && !share;
+    return *resident ? read_resident(proc, pid) : share;
+}
+
 void run_progress_memory(const struct control_segment *segment, const char *proc,
                          struct run_progress *progress)
 {

@@ -49,6 +49,10 @@ struct run_progress {
 /** Reads all but the memory. */
 void run_progress_read(const struct control_segment *segment, struct run_progress *progress);
 
+/** A process's memory in bytes, with its share of what is mapped by several; *resident is 1 where
+ * that cannot be read, and all of it is meant. 0: it is gone. */
+uint64_t run_progress_process(const char *proc, uint32_t pid, uint64_t *resident);
+
 /** Adds up the memory of the ranks that have attached; `proc` is "/proc". A rank whose share of
  * shared memory cannot be read makes it a sum of resident sets. */
 void run_progress_memory(const struct control_segment *segment, const char *proc,

@@ -4,7 +4,8 @@
  *
  * Control frames are JSON objects with a word "is" that says what they are. From the coordinator:
  *
- *   begin    once: slots, world, first (no rank has been started yet), directory, program,
+ *   begin    once: slots, world, first (no rank has been started yet), memory (it
+ *            is shown), directory, program,
  *            environment, and the options of an agent.
  *   port     the agent is to find a port that is free.
  *   start    first, count, world, first_world, token, restarts, before, address, port, host, hosts.
@@ -48,6 +49,8 @@ struct run_area {
     uint64_t now_ns; /**< when it was read */
     uint64_t lost_ns, heard;
     uint32_t pid, lost, listens, has_status;
+    uint64_t memory;   /**< bytes of its process, looked at now and then; 0: not known */
+    uint64_t resident; /**< 1: with all that it shares with others; 0: with its share */
     char reason[CONTROL_REASON_BYTES];
     struct control_status status; /**< if has_status */
 };

@@ -134,6 +134,17 @@ static size_t columns(const struct run_job *job)
     return size.ws_col;
 }
 
+/** Of ranks on all hosts, as their agents have seen it last. */
+static void add_memory(const struct run_job *job, struct run_progress *progress)
+{
+    progress->memory = 0;
+    progress->resident = false;
+    for (int i = 0; i < job->count; i++) {
+        progress->memory += job->ranks[i].memory;
+        progress->resident = progress->resident || job->ranks[i].resident;
+    }
+}
+
 static void show_status(struct run_job *job, uint64_t now)
 {
     struct run_watch *watch = &job->watch;
@@ -148,7 +159,9 @@ static void show_status(struct run_job *job, uint64_t now)
         return;
     if (!watch->redraws && watch->progress.step == before.step)
         return;
-    if (now >= watch->memory_ns && !job->span) {
+    if (job->span)
+        add_memory(job, &watch->progress);
+    else if (now >= watch->memory_ns) {
         run_progress_memory(watch->segment, "/proc", &watch->progress);
         watch->memory_ns = now + memory_ns;
     }
