@@ -192,7 +192,7 @@ void run_restart_clear(struct run_job *job, int count)
     for (int i = 0; i < job->count; i++)
         clear(&job->ranks[i]);
     job->count = job->at.world = count;
-    job->stop.stopping = false;
+    job->stop.stopping = job->stop.suspended = false;
     job->stop.ended_by = 0;
     sigemptyset(&job->stop.sent);
     job->failed_rank = -1;

@@ -226,9 +226,9 @@ struct run_stop {
     uint64_t timeout_ns;     /**< UINT64_MAX: none */
     uint64_t ask_ns;  /**< when ranks that were asked to stop get SIGTERM; UINT64_MAX: never */
     uint64_t kill_ns; /**< when ranks that don't stop are killed; UINT64_MAX: never */
-    bool stopping;    /**< the ranks have been told to end */
-    sigset_t sent;    /**< signals that the ranks of this start have got from zero-run */
-    int ended_by;     /**< the last of them that was to end them; 0: none */
+    bool stopping, suspended; /**< the ranks have been told to end; zero-run has stopped them */
+    sigset_t sent;            /**< signals that the ranks of this start have got from zero-run */
+    int ended_by;             /**< the last of them that was to end them; 0: none */
     bool timed_out, told_far; /**< an agent's platform has sent the first of the signals */
 };
 

@@ -66,6 +66,8 @@ void run_signals_send_one(const struct run_rank *rank, int number)
 void run_signals_send(struct run_job *job, int number)
 {
     sigaddset(&job->stop.sent, number);
+    if (number == SIGSTOP || number == SIGCONT)
+        job->stop.suspended = number == SIGSTOP;
     if (job->span && job->span->coordinates) {
         job->span->ops->order(job, RUN_ORDER_SIGNAL, number);
         return;

@@ -40,7 +40,7 @@ void run_stopped_look(struct run_job *job)
     siginfo_t change = {.si_pid = 0};
     while (waitid(P_ALL, 0, &change, WSTOPPED | WCONTINUED | WNOHANG) == 0 && change.si_pid != 0) {
         struct run_rank *rank = find(job, change.si_pid);
-        if (rank && change.si_code == CLD_STOPPED) {
+        if (rank && change.si_code == CLD_STOPPED && !job->stop.suspended) {
             rank->stopped = change.si_status;
             say_stopped(job, rank);
         } else if (rank && change.si_code == CLD_CONTINUED) {
