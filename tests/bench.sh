@@ -7,12 +7,13 @@
 # and the row says "noisy", which is neither met nor failed.
 # `network` also measures between two hosts, which are network namespaces, and, where ZERO_PYTHON is
 # a Python with PyTorch, gpt2's steps there beside DDP and FSDP.
+# `deaths` kills ranks on hosts of this machine, and prints how soon the others return an error.
 # `save` writes and removes about a GiB below build/: what it measures is that disk.
 set -eu
 cd "$(dirname "$0")/.."
 
 more="peers" # by name only: a Python with PyTorch and DeepSpeed, ZERO_PYTHON or python3
-all="update reduce collectives network mpi step gpt2 share local codec save offload"
+all="update reduce collectives network mpi step gpt2 share local codec save offload deaths"
 
 for name in "$@"; do
     case " $all $more " in
@@ -41,6 +42,7 @@ for name in $names; do
         tests/bench/hosts.sh build/bin/tests
         [ -z "${ZERO_PYTHON-}" ] || tests/bench/hosts.sh build/bin/tests train build/bin "$ZERO_PYTHON"
         ;;
+    deaths) build/bin/tests/fault.hosts_kills build/bin/tests/far_rank 100 ;;
     save) build/bin/tests/bench_save build build/bin/zero-run ;;
     *) "build/bin/tests/bench_$name" ;;
     esac

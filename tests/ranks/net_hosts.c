@@ -20,6 +20,7 @@
 static pid_t holders[NET_HOSTS_MOST];
 static pid_t relay; /**< 0: hosts are on a bridge */
 static int host_count;
+static int home[2]; /**< network and name of where the hosts were made */
 
 static bool write_text(const char *path, const char *text)
 {
@@ -115,7 +116,9 @@ static const char *make_network(void)
         return "the command ip (iproute2)";
     if (unshare(CLONE_NEWNET) && !become_root())
         return "network namespaces: unshare(CLONE_NEWNET) is not allowed";
-    return NULL;
+    home[0] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    home[1] = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
+    return home[0] >= 0 && home[1] >= 0 ? NULL : "namespaces in /proc";
 }
 
 const char *net_hosts_make(int count)
@@ -182,6 +185,16 @@ const char *net_hosts_make_linked(int count, struct net_link **link)
 bool net_hosts_enter(int host)
 {
     return enter(holders[host], "net", CLONE_NEWNET) && enter(holders[host], "uts", CLONE_NEWUTS);
+}
+
+bool net_hosts_leave(void)
+{
+    return setns(home[0], CLONE_NEWNET) == 0 && setns(home[1], CLONE_NEWUTS) == 0;
+}
+
+pid_t net_hosts_holder(int host)
+{
+    return holders[host];
 }
 
 bool net_hosts_plug(int host, bool in)

@@ -24,6 +24,12 @@ const char *net_hosts_make_linked(int count, struct net_link **link);
 /** This process, which has one thread, is on that host from now on. */
 bool net_hosts_enter(int host);
 
+/** And is again where it was when it made the hosts. */
+bool net_hosts_leave(void);
+
+/** A process that is on a host as long as there is one. */
+pid_t net_hosts_holder(int host);
+
 /** Pulls the cable of a host on a bridge, or puts it in again. */
 bool net_hosts_plug(int host, bool in);
 

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+enum { PATIENCE_S = 60 };
+
 static int world_of(const struct net_job *job)
 {
     return (int)strlen(job->hosts);
@@ -100,6 +102,24 @@ const char *net_job_text(const struct net_job *job)
     const ssize_t count = pread(fileno(job->output), text, sizeof text - 1, 0);
     text[count > 0 ? count : 0] = '\0';
     return text;
+}
+
+static int count_words(const char *text, const char *words)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
+        count++;
+    return count;
+}
+
+void net_job_await(const struct net_job *job, const char *words, int times)
+{
+    const double deadline = base_clock_s() + PATIENCE_S;
+    while (count_words(net_job_text(job), words) < times) {
+        if (base_clock_s() > deadline)
+            fail_msg("not %d times \"%s\": %s", times, words, net_job_text(job));
+        usleep(1000);
+    }
 }
 
 void net_job_end(struct net_job *job)

@@ -25,6 +25,9 @@ void net_job_start(struct net_job *job);
 /** Waits for a rank. What waitpid() says of its end. Fails the test after so many seconds. */
 int net_job_wait(struct net_job *job, int rank, int seconds);
 
+/** Waits until the ranks have written these words so often. Fails the test after a minute. */
+void net_job_await(const struct net_job *job, const char *words, int times);
+
 /** What the ranks have written so far; valid until the next call. */
 const char *net_job_text(const struct net_job *job);
 

@@ -16,6 +16,7 @@
 enum { ARGUMENTS = 32 };
 
 const char *run_command_path;
+bool run_command_grouped;
 struct temporary run_directory;
 
 void run_command_start(struct run_command *command, const char *const *args)
@@ -31,6 +32,8 @@ void run_command_start(struct run_command *command, const char *const *args)
     command->pid = fork();
     assert_true(command->pid >= 0);
     if (command->pid == 0) {
+        if (run_command_grouped)
+            setpgid(0, 0);
         dup2(fileno(command->files[0]), STDOUT_FILENO);
         dup2(fileno(command->files[1]), STDERR_FILENO);
         execv(run_command_path, (char *const *)(uintptr_t)list);

@@ -29,6 +29,8 @@ struct run_command {
 
 /** Path of the program, argv[1] of the test. */
 extern const char *run_command_path;
+/** Whether it is in a process group of its own: then there is a process that could resume it. */
+extern bool run_command_grouped;
 
 /** Starts `zero-run args`, the list ends with NULL. */
 void run_command_start(struct run_command *command, const char *const *args);
