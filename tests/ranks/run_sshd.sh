@@ -1,6 +1,7 @@
 #!/bin/sh
 # run_sshd.sh <remote_agents> [<zero-run> <synthetic_rank>]: agents on two hosts that a real sshd lets
-# in, and what is said where it does not; then jobs of zero-run's on both. Hosts are network namespaces; the test is host a. All is in namespaces of its own,
+# in, and what is said where it does not; then jobs of zero-run's on both.
+# run_sshd.sh <remote_agents> <zero-run> <far_rank> lost: jobs of which host b is lost. Hosts are network namespaces; the test is host a. All is in namespaces of its own,
 # which end with it: no process is left, and no file outside of a temporary directory is changed.
 set -eu
 
@@ -30,7 +31,7 @@ if [ "$1" != inside ]; then
     exit "$status"
 fi
 
-out="$2" sshd="$3" agents="$4" zero_run="${5-}" program="${6-}"
+out="$2" sshd="$3" agents="$4" zero_run="${5-}" program="${6-}" lost="${7-}"
 
 # ---------------------------------------------------------------- hosts
 
@@ -150,6 +151,61 @@ refused() { # refused <config> <host> <line>
     [ "$(cat "$out/got")" = "$3" ] || fail "expected: $3"
 }
 
+says() { # says <words>: in the output of a job
+    grep -q -- "$1" "$out/got" || fail "no \"$1\" in"
+}
+
+no_process() { # of a job, on any host
+    for _ in $(seq 600); do
+        pgrep -f -- "^$zero_run|^$program|^sleep 987" >/dev/null || return 0
+        sleep 0.05
+    done
+    fail "processes are left: $(pgrep -af -- "^$zero_run|^$program|^sleep 987")"
+}
+
+# ---------------------------------------------------------------- host b is lost
+
+# Its ranks have saved by then. The job goes on from there on host a.
+lose_host() { # lose_host <command...>
+    rm -rf "$out/checkpoints"
+    : >"$out/got"
+    on a timeout 100 "$zero_run" --rsh "ssh -F $out/ssh" --hosts 10.77.0.1:2,10.77.0.2:2 -n 2:4 \
+        --agent-timeout 3 --grace 2 -o stall_s=2 -- "$program" "$out/checkpoints" 3 30 \
+        </dev/null >"$out/got" 2>&1 &
+    coordinator=$!
+    for rank in 0 1 2 3; do await "rank $rank in step"; done
+    "$@"
+    status=0
+    wait "$coordinator" || status=$?
+    [ "$status" = 0 ] || fail "status $status"
+    for rank in 0 1; do says "rank $rank failed.* rank [23] .*host-b"; done
+    says "host 10.77.0.2 with ranks 2 to 3 is lost"
+    says "restart 1 of 2, with 2 ranks"
+    says "resumed [1-9]"
+    says "as undisturbed"
+    no_process # on host b neither, though it is told nothing
+}
+
+pull_cable() {
+    on b ip link set wb down
+}
+
+kill_all() { # that are on host b, its sshd as well
+    for process in /proc/[0-9]*; do
+        [ "$process/ns/net" -ef /run/netns/b ] && kill -9 "${process#/proc/}" || :
+    done
+}
+
+if [ "$lost" = lost ]; then
+    lose_host pull_cable
+    on b ip link set wb up
+    lose_host kill_all
+    echo "passed"
+    exit 0
+fi
+
+# ---------------------------------------------------------------- agents
+
 # Host a is this machine, b is reached by ssh.
 start ssh 20000 10.77.0.1 10.77.0.2
 await "^host 10.77.0.1: host-a, process [0-9]*, 8388608 bytes$"
@@ -203,18 +259,6 @@ job() {
         </dev/null >"$out/got" 2>"$out/err" || status=$?
     cat "$out/err" >>"$out/got"
     [ "$status" = "$expected" ] || fail "status $status instead of $expected"
-}
-
-says() { # says <words>: in its output
-    grep -q -- "$1" "$out/got" || fail "no \"$1\" in"
-}
-
-no_process() { # of a job, on any host
-    for _ in $(seq 600); do
-        pgrep -f -- "^$zero_run|^$program|^sleep 987" >/dev/null || return 0
-        sleep 0.05
-    done
-    fail "processes are left: $(pgrep -af -- "^$zero_run|^$program|^sleep 987")"
 }
 
 # The ranks end well if their fingerprint is the one of a single host. Nothing else is said.
