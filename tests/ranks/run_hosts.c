@@ -23,7 +23,7 @@ static void expect(const struct run_command *run, int status, const char *words)
         fail_msg("status %d, expected %d and \"%s\": %s", run->status, status, words, run->err);
 }
 
-// A remote shell that runs commands here, if the host is not "away".
+// A remote shell that runs commands here, if the host is not "away". Files of "small" end at 2 MiB.
 static const char *make_shell(void)
 {
     const char *path = temporary_path(&run_directory, "rsh");
@@ -31,6 +31,7 @@ static const char *make_shell(void)
     assert_non_null(file);
     fputs("#!/bin/sh\nhost=$1; shift\n"
           "[ $host = away ] && { echo no route to $host >&2; exit 255; }\n"
+          "[ $host = small ] && ulimit -f 4096\n"
           "unset ONLY_HERE; cd /; exec \"$@\"\n",
           file);
     fclose(file);
@@ -200,6 +201,17 @@ static void logs_go_on_after_a_restart(void **state)
     unsetenv("SLURM_RESTART_COUNT");
 }
 
+static void a_log_that_is_lost_elsewhere_counts(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_SCRIPT(&run, "[ $RANK = 0 ] || seq 1 400000", "--hosts", "localhost:1,small:1", "--rsh",
+               make_shell(), "--log-dir", run_directory.directory);
+    expect(&run, 74, "host small: cannot write the log of rank 1: File too large");
+    assert_int_equal(run_command_lines(run.out, "[1] 400000"), 1);
+    run_command_free(&run);
+}
+
 // A host that has room for more ranks than it gets has logs of these only.
 static void a_rank_that_is_not_there_has_no_log(void **state)
 {
@@ -327,6 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(metrics_and_logs_are_written),
         cmocka_unit_test(logs_go_on_after_a_restart),
         cmocka_unit_test(a_rank_that_is_not_there_has_no_log),
+        cmocka_unit_test(a_log_that_is_lost_elsewhere_counts),
         cmocka_unit_test(output_is_whole),
         cmocka_unit_test(a_job_stops_on_request),
         cmocka_unit_test(a_platform_starts_one_on_each_host),

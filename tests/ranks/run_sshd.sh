@@ -215,8 +215,10 @@ pgrep -af "$agents --agent" | grep -qv ssh || fail "no agent runs"
 stop
 no_agent
 
-refused ssh 10.77.0.9 "host 10.77.0.9: ssh: connect to host 10.77.0.9 port 22: No route to host"
-refused ssh 10.77.0.3 "host 10.77.0.3: ssh: connect to host 10.77.0.3 port 22: Connection refused"
+refused ssh 10.77.0.9 "host 10.77.0.9: ssh: connect to host 10.77.0.9 port 22: No route to host: \`ssh ... \
+10.77.0.9 true\` by hand has to work first"
+refused ssh 10.77.0.3 "host 10.77.0.3: ssh: connect to host 10.77.0.3 port 22: Connection refused: \`ssh ... \
+10.77.0.3 true\` by hand has to work first"
 refused ssh-stranger 10.77.0.2 \
     "host 10.77.0.2: ssh: root@10.77.0.2: Permission denied (publickey): it lets this user in with \
 a password only, or not at all; \`ssh-copy-id 10.77.0.2\` gives it a key"
@@ -281,6 +283,12 @@ says "host 10.77.0.2: ssh: root@10.77.0.2: Permission denied (publickey)"
 job ssh-unknown 69 10.77.0.1:1,10.77.0.2:1 -- "$program" 2 f32 5
 says "host 10.77.0.2: ssh: Host key verification failed"
 no_process
+
+# ssh's own name for a host, and the name of this machine, are known to ssh or here only: ranks meet at
+# the addresses that ssh has used.
+printf 'Host alias-b\n    HostName 10.77.0.2\n' >>"$out/ssh"
+job ssh 0 alias-b:1,10.77.0.1:1 -- "$program" 2 f32 5
+job ssh 0 localhost:1,10.77.0.2:1 -- "$program" 2 f32 5
 
 # A rank of the other host fails: its host is named, and the others are ended.
 job ssh 7 10.77.0.1:2,10.77.0.2:2 -- sh -c 'if [ "$ZERO_RANK" = 3 ]; then exit 7; fi; sleep 987'

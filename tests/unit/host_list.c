@@ -79,9 +79,9 @@ static void wrong_lists_are_refused(void **state)
 {
     (void)state;
     static const struct row rows[] = {
-        {"", "--hosts: a host is missing before a ','"},
+        {"", "--hosts: a host is missing at the end"},
         {"a,,b", "--hosts: a host is missing before a ','"},
-        {"a,", "--hosts: a host is missing before a ','"},
+        {"a,", "--hosts: a host is missing at the end"},
         {"a b", "--hosts: a ',' is missing before 'b'"},
         {"a:0", "--hosts: 'a:' takes a number from 1 to 4096, not '0'"},
         {"a:4097", "--hosts: 'a:' takes a number from 1 to 4096, not '4097'"},
@@ -90,15 +90,19 @@ static void wrong_lists_are_refused(void **state)
         {"a:", "--hosts: 'a:' takes a number from 1 to 4096, not ''"},
         {"a:4x", "--hosts: 'a:' takes a number from 1 to 4096, not '4x'"},
         {"a:-4", "--hosts: 'a:' takes a number from 1 to 4096, not '-4'"},
-        {"a,b:2,A:4", "--hosts: host 'A' is there twice"},
-        {"a,root@a", "--hosts: host 'a' is there twice"},
-        {"[fd00::4],[fd00:0::4]", "--hosts: host 'fd00::4' is there twice"},
+        {"a,b:2,A:4", "--hosts: host 'A' is there twice: the number behind its name is that of its "
+                      "ranks, A:2"},
+        {"a,root@a", "--hosts: host 'a' is there twice: the number behind its name is that of its "
+                     "ranks, a:2"},
+        {"[fd00::4],[fd00:0::4]",
+         "--hosts: host 'fd00::4' is there twice: the number behind its name is that of its "
+         "ranks, fd00::4:2"},
         {"fd00::4", "--hosts: an IPv6 address stands in brackets: [fd00::4]:2"},
         {"::1:4", "--hosts: an IPv6 address stands in brackets: [fd00::4]:2"},
         {"[fd00::4", "--hosts: a '[' has no ']'"},
         {"[fd00::4]2", "--hosts: a ',' is missing before '2'"},
-        {"[a]:4", "--hosts: 'a' is no IPv6 address"},
-        {"[fe80::1%eth0]", "--hosts: 'fe80::1%eth0' is no IPv6 address"},
+        {"[a]:4", "--hosts: 'a' is no IPv6 address, which brackets are for"},
+        {"[fe80::1%eth0]", "--hosts: 'fe80::1%eth0' is no IPv6 address, which brackets are for"},
         {"10.0.0.256", "--hosts: '10.0.0.256' is no IPv4 address"},
         {"4", "--hosts: '4' is no IPv4 address"},
         {"-oProxyCommand=x", "--hosts: '-oProxyCommand=x' is no host's name"},
@@ -130,6 +134,9 @@ static void files_are_read(void **state)
          "a=0 b=2 fd00::1=3 fd00::2=4 root@c=1"},
         {"a slots=4\r\nb slots=4\r\n", "a=4 b=4"},
         {"a#b\n", "a=0"},
+        {"\xef\xbb\xbf"
+         "a slots=4\n",
+         "a=4"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct run_hosts hosts;
@@ -156,7 +163,8 @@ static void wrong_files_are_refused(void **state)
         {"a slots=1 slots=2", "F:1: the slots of host 'a' are there twice"},
         {"a:1 slots=2", "F:1: the slots of host 'a' are there twice"},
         {"a slots=4 max_slots=2", "F:1: host 'a' has slots=4, but max_slots=2"},
-        {"a slots=1\n#\nb slots=1\nA slots=1", "F:4: host 'A' is there already, in line 1"},
+        {"a slots=1\n#\nb slots=1\nA slots=1",
+         "F:4: host 'A' is there already, in line 1: slots=N there is the number of its ranks"},
         {"=4\n", "F:1: '=4' is no host's name"},
         {"a:b:c\n", "F:1: 'a:b:c' is no IPv6 address"},
     };

@@ -247,7 +247,8 @@ static void zero_run_may_be_elsewhere(void **state)
     strcpy(way.program, "/nonexistent/zero-run");
     start(&there);
     await_end();
-    expect_why("host there: there is neither /nonexistent/zero-run nor a zero-run in its PATH: "
+    expect_why("host there: there is neither /nonexistent/zero-run nor a zero-run in its PATH, so "
+               "install it there: "
                "sh: 1: zero-run: not found");
     run_shell_close(&shell);
     snprintf(path, sizeof path, "%s:%s", dir.directory, getenv("PATH"));
@@ -267,7 +268,10 @@ static void what_ssh_says_is_one_line(void **state)
         const char *script, *why;
     } rows[] = {
         {"echo 'ssh: connect to host there port 22: No route to host\r' >&2; exit 255",
-         "host there: ssh: connect to host there port 22: No route to host"},
+         "host there: ssh: connect to host there port 22: No route to host: `ssh ... there true` "
+         "by "
+         "hand has to "
+         "work first"},
         {"echo 'Authorized users only.' >&2; echo >&2\n"
          "echo 'me@there: Permission denied (publickey).' >&2; exit 255",
          "host there: ssh: me@there: Permission denied (publickey): it lets this user in with a "
@@ -280,11 +284,21 @@ static void what_ssh_says_is_one_line(void **state)
          "host there: ssh: Host key verification failed: its key is another one than known_hosts "
          "has; if that is right, `ssh-keygen -R there` forgets the old one"},
         {"echo 'ssh: Could not resolve hostname there: Name or service not known' >&2; exit 255",
-         "host there: ssh: Could not resolve hostname there: Name or service not known"},
+         "host there: ssh: Could not resolve hostname there: Name or service not known: `ssh ... "
+         "there "
+         "true` by hand has to work first"},
         {"echo 'kex_exchange_identification: Connection closed' >&2; exit 255",
-         "host there: ssh: kex_exchange_identification: Connection closed"},
-        {"printf 'a\\033[2Jb\\n' >&2; exit 255", "host there: ssh: a?[2Jb"},
-        {"exit 255", "host there: ssh: it has ended with status 255"},
+         "host there: ssh: kex_exchange_identification: Connection closed: `ssh ... there true` by "
+         "hand has to "
+         "work first"},
+        {"printf 'a\\033[2Jb\\n' >&2; exit 255",
+         "host there: ssh: a?[2Jb: `ssh ... there true` by hand has to work first"},
+        {"exit 255",
+         "host there: ssh: it has ended with status 255: `ssh ... there true` by hand has to "
+         "work first"},
+        {"exit 64",
+         "host there: its zero-run is of another version, which has no agents: install the "
+         "same zero-run on all hosts"},
         {"exit 3", "host there: the agent has ended with status 3"},
         {"echo 'This account is not available.'; exit 3",
          "host there: the agent has ended with status 3: its shell says: This account is not "
@@ -336,7 +350,7 @@ static void a_link_may_end_before_its_process(void **state)
     use_script("#!/bin/sh\nseq 10000 >&2\necho last >&2\nexit 255\n");
     start(&there);
     await_end();
-    expect_why("host there: ssh: last");
+    expect_why("host there: ssh: last: `ssh ... there true` by hand has to work first");
     run_shell_close(&shell);
 }
 

@@ -85,10 +85,18 @@ static enum run_status begin_job(struct run_agent *agent, struct base_error *err
 {
     struct run_job *job = &agent->job;
     const char *directory = run_span_text(agent->begin, "directory");
+    if (run_span_number(agent->begin, "layout", 0) != RUN_SPAN_LAYOUT) {
+        zero_fail(error, ZERO_E_INVALID,
+                  "its zero-run is not the one of the first host: install the same zero-run on all "
+                  "hosts");
+        return RUN_ENVIRONMENT;
+    }
     adopt_environment(json_object_get(agent->begin, "environment"));
     if (chdir(directory)) {
         zero_fail_errno(error, ZERO_E_IO, errno,
-                        "cannot go to '%.200s', where zero-run was started", directory);
+                        "cannot go to '%.200s', where zero-run was started (each host needs that "
+                        "directory)",
+                        directory);
         return RUN_SYSTEM;
     }
     const int slots = run_span_number(agent->begin, "slots", 1);
@@ -139,23 +147,12 @@ static void read_start(struct run_agent *agent, const json_t *start)
     job->at.hosts = run_span_number(start, "hosts", 1);
     job->master_port = run_span_number(start, "port", 0);
     job->stop.signals = 0;
-    snprintf(agent->address, sizeof agent->address, "%s", run_span_text(start, "address"));
     job->master_address = agent->address;
     snprintf(job->token, sizeof job->token, "%s", run_span_text(start, "token"));
     for (int i = 0; i < job->count; i++)
         job->ranks[i].number = job->at.first + i;
     agent->memory_ns = json_is_true(json_object_get(agent->begin, "memory")) ? 0 : UINT64_MAX;
     memset(agent->areas, 0, (size_t)job->slots * sizeof *agent->areas);
-}
-
-static zero_result open_logs(struct run_job *job, struct base_error *error)
-{
-    for (int i = 0; i < job->slots; i++)
-        if (job->ranks[i].log_fd >= 0) {
-            close(job->ranks[i].log_fd);
-            job->ranks[i].log_fd = -1;
-        }
-    return run_files_open_logs(job, error);
 }
 
 static zero_result prepare_metrics(struct run_job *job, struct base_error *error)
@@ -177,7 +174,7 @@ static enum run_status prepare_start(struct run_job *job, struct base_error *err
     if (run_guardian_start(&job->guardian, job->token, job->at.host, error) ||
         run_watch_renew(job, error) || prepare_metrics(job, error))
         return RUN_SYSTEM;
-    if (open_logs(job, error))
+    if (run_files_open_logs(job, error))
         return RUN_CANNOT_CREATE;
     run_bind_close(job->binding);
     job->binding = NULL;
@@ -195,15 +192,28 @@ static void send_started(struct run_agent *agent, int status, const struct base_
                                          "text", run_span_string(error->message), "pids", pids));
 }
 
+// Whether all that ranks have written is in their logs, which are closed now: a file system may say
+// only then that it had no room.
+static bool complete_logs(struct run_job *job)
+{
+    bool whole = true;
+    run_job_close_logs(job);
+    for (int i = 0; i < job->slots; i++)
+        whole = whole && !job->ranks[i].log_errno;
+    return whole;
+}
+
 // Starts the ranks once, and sees to them until none is left.
 static void start_ranks(struct run_agent *agent)
 {
     struct run_job *job = &agent->job;
     struct base_error error = {.result = ZERO_OK};
     read_start(agent, agent->start);
+    enum run_status status = run_agent_find_head(agent, agent->start, &error)
+                                 ? RUN_NOT_ALONE
+                                 : prepare_start(job, &error);
     json_decref(agent->start);
     agent->start = NULL;
-    enum run_status status = prepare_start(job, &error);
     if (!status)
         status = run_spawn(job, &error);
     send_started(agent, (int)status, &error);
@@ -215,7 +225,8 @@ static void start_ranks(struct run_agent *agent)
     run_supervise(job);
     agent->areas_ns = UINT64_MAX;
     run_agent_send_areas(agent);
-    run_link_send(agent->link, json_pack("{s:s}", "is", "done"));
+    run_link_send(agent->link,
+                  json_pack("{s:s,s:b}", "is", "done", "logged", (int)complete_logs(job)));
 }
 
 /* ------------------------------------------------------------------ orders */
@@ -397,7 +408,7 @@ int run_agent(struct run_link *link, struct base_error *why)
         .link = link, .areas_ns = UINT64_MAX, .memory_ns = UINT64_MAX, .status = RUN_SYSTEM};
     if (await_begin(&agent)) {
         const enum run_status status = begin_job(&agent, &error);
-        run_agent_send_status(&agent, "ready", (int)status, &error);
+        run_agent_send_ready(&agent, (int)status, &error);
         if (!status)
             serve(&agent);
         else

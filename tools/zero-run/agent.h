@@ -8,6 +8,7 @@
  *
  *   agent.c          what it is told.
  *   agent_reports.c  what it reports.
+ *   agent_address.c  where its ranks meet those of other hosts.
  */
 #ifndef TOOLS_ZERO_RUN_AGENT_H
 #define TOOLS_ZERO_RUN_AGENT_H
@@ -52,8 +53,19 @@ void run_agent_send_areas(struct run_agent *agent);
 void run_agent_ended(struct run_job *job, const struct run_rank *rank);
 void run_agent_say(struct run_job *job, const char *line);
 void run_agent_came(struct run_job *job, int number);
-/** Sends that it is `kind`, with the status and what *error says. */
-void run_agent_send_status(struct run_agent *agent, const char *kind, int status,
-                           const struct base_error *error);
+/** Sends that it has begun, or that it could not: the status and what *error says. */
+void run_agent_send_ready(struct run_agent *agent, int status, const struct base_error *error);
+
+/* ------------------------------------------------------------------ agent_address.c */
+
+enum { RUN_AGENT_ADDRESS = 64 };
+
+/** Addresses by which ssh knows the two ends of its connection to this host: the coordinator's
+ * machine, and this one. "": it has not said. */
+void run_agent_read_ssh(char client[RUN_AGENT_ADDRESS], char server[RUN_AGENT_ADDRESS]);
+/** Finds where the ranks of a start meet: at the first host's name, or where that is not known
+ * here, as one of ssh's own is not, at its address. ZERO_E_IO: neither is. */
+zero_result run_agent_find_head(struct run_agent *agent, const json_t *start,
+                                struct base_error *error);
 
 #endif

@@ -84,9 +84,11 @@ void run_agent_came(struct run_job *job, int number)
         run_kill(job);
 }
 
-void run_agent_send_status(struct run_agent *agent, const char *kind, int status,
-                           const struct base_error *error)
+void run_agent_send_ready(struct run_agent *agent, int status, const struct base_error *error)
 {
-    run_link_send(agent->link, json_pack("{s:s,s:i,s:o}", "is", kind, "status", status, "text",
-                                         run_span_string(error->message)));
+    char client[RUN_AGENT_ADDRESS], server[RUN_AGENT_ADDRESS];
+    run_agent_read_ssh(client, server);
+    run_link_send(agent->link,
+                  json_pack("{s:s,s:i,s:o,s:s,s:s}", "is", "ready", "status", status, "text",
+                            run_span_string(error->message), "client", client, "server", server));
 }

@@ -99,6 +99,21 @@ static void choose_address(const struct run_coordinator *all, const struct run_f
         gethostname(address, size - 1);
 }
 
+// Its address, for hosts that do not know that name: as ssh has reached it, or where it is this
+// machine, as other hosts have been reached from it. "": none.
+static const char *direct_address(const struct run_coordinator *all,
+                                  const struct run_far_host *head)
+{
+    if (all->platform)
+        return "";
+    if (!head->shell.local)
+        return head->server;
+    for (int i = 0; i < all->count; i++)
+        if (all->hosts[i].up && !all->hosts[i].shell.local && *all->hosts[i].client)
+            return all->hosts[i].client;
+    return "";
+}
+
 static bool ask_port(struct run_coordinator *all, struct run_far_host *head)
 {
     head->port = 0;
@@ -107,7 +122,8 @@ static bool ask_port(struct run_coordinator *all, struct run_far_host *head)
     return run_far_await(all) && head->port > 0;
 }
 
-static void send_starts(struct run_coordinator *all, const char *address, int port)
+static void send_starts(struct run_coordinator *all, const char *address, const char *direct,
+                        int port)
 {
     const struct run_job *job = &all->job;
     int host = 0, before = 0; // what has started zero-run may have started it again
@@ -120,11 +136,12 @@ static void send_starts(struct run_coordinator *all, const char *address, int po
         far->answered = false;
         far->busy = true;
         run_link_send(&far->shell.link,
-                      json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:i,s:s,s:i,s:i,s:i}", "is", "start",
-                                "first", far->first, "count", far->count, "world", job->count,
-                                "first_world", job->at.first_world, "token", job->token, "restarts",
-                                job->restarts.count, "before", before, "address", address, "port",
-                                port, "host", host++, "hosts", all->used));
+                      json_pack("{s:s,s:i,s:i,s:i,s:i,s:s,s:i,s:i,s:s,s:s,s:i,s:i,s:i}", "is",
+                                "start", "first", far->first, "count", far->count, "world",
+                                job->count, "first_world", job->at.first_world, "token", job->token,
+                                "restarts", job->restarts.count, "before", before, "address",
+                                address, "direct", direct, "port", port, "host", host++, "hosts",
+                                all->used));
     }
 }
 
@@ -186,7 +203,7 @@ static enum run_status start_ranks(struct run_coordinator *all, struct base_erro
     job->output.join.ranks = job->count;
     job->running = job->count;
     all->started = true;
-    send_starts(all, address, head->port);
+    send_starts(all, address, direct_address(all, head), head->port);
     run_far_await(all);
     if (all->status) {
         job->stop.stopping = true;
@@ -228,7 +245,8 @@ static int run_starts(struct run_coordinator *all, struct base_error *error)
     run_report_stop(job);
     run_restart_report(job);
     run_end(job);
-    return status ? status : run_job_status(job);
+    status = status ? status : run_job_status(job);
+    return status == RUN_OK && all->unlogged ? RUN_OUTPUT : status;
 }
 
 int run_coordinate(const struct run_options *options, const struct boot_hosts *platform,

@@ -35,6 +35,7 @@ struct run_far_host {
     int slots;        /**< ranks that it has room for */
     int first, count; /**< ranks of this start */
     int port;         /**< free there; 0: none */
+    char client[64], server[64]; /**< how ssh knows this machine, and that one; "": not at all */
 };
 
 struct run_coordinator {
@@ -57,6 +58,7 @@ struct run_coordinator {
     int blamed;        /**< then: the rank that failed, -1: none; */
     uint64_t blame_ns; /**< until then */
     bool started;      /**< there has been a start */
+    bool unlogged;     /**< a host could not write a log */
     bool closing;      /**< the job is over, and agents may go */
     int put_off;       /**< the host whose second agent was told to wait last; 0: none was */
 };

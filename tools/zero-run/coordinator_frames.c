@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // How long the end of a rank that others have noticed takes at most to be heard of from its host.
@@ -126,7 +127,15 @@ static void take_status(struct run_coordinator *all, const struct run_far_host *
         return;
     all->status = status >= RUN_USAGE && status <= RUN_ENVIRONMENT ? status : RUN_SYSTEM;
     all->why = (struct base_error){.result = ZERO_OK};
-    zero_fail(&all->why, ZERO_E_IO, "host %s: %s", far->name, run_span_text(report, "text"));
+    zero_fail(&all->why, ZERO_E_IO, "host %s: %s%s", far->name, run_span_text(report, "text"),
+              all->status == RUN_NO_PROGRAM ? "; each host needs it at the same path" : "");
+}
+
+static void take_ready(struct run_coordinator *all, struct run_far_host *far, const json_t *report)
+{
+    take_status(all, far, report);
+    snprintf(far->client, sizeof far->client, "%s", run_span_text(report, "client"));
+    snprintf(far->server, sizeof far->server, "%s", run_span_text(report, "server"));
 }
 
 static void take_started(struct run_coordinator *all, struct run_far_host *far,
@@ -156,15 +165,16 @@ static void take_report(struct run_coordinator *all, struct run_far_host *far, c
         run_say(job, "host %s: %s", far->name, run_span_text(report, "text"));
     else if (run_span_is(report, "signal"))
         run_signals_take_far(job, run_span_number(report, "number", 0));
-    else if (run_span_is(report, "done"))
+    else if (run_span_is(report, "done")) {
         far->busy = false;
-    else if (run_span_is(report, "blamed"))
+        all->unlogged = all->unlogged || json_is_false(json_object_get(report, "logged"));
+    } else if (run_span_is(report, "blamed"))
         far->blamed = true;
     else {
         if (run_span_is(report, "started"))
             take_started(all, far, report);
         else if (run_span_is(report, "ready"))
-            take_status(all, far, report);
+            take_ready(all, far, report);
         else if (run_span_is(report, "port"))
             far->port = run_span_number(report, "port", 0);
         far->answered = true;

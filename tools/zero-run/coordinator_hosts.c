@@ -76,10 +76,10 @@ static json_t *describe_begin(const struct run_coordinator *all, const struct ru
     if (!getcwd(directory, sizeof directory))
         strcpy(directory, "/");
     json_t *begin = json_pack(
-        "{s:s,s:i,s:i,s:b,s:b,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin", "slots",
-        far->slots, "world", all->job.at.first_world, "first", (int)!all->started, "memory",
-        (int)(all->job.watch.period_ns > 0), "directory", directory, "program",
-        list_program(options->program), "environment", list_environment(all), "bind",
+        "{s:s,s:i,s:i,s:i,s:b,s:b,s:s,s:o,s:o,s:i,s:i,s:i,s:i,s:b,s:b,s:s}", "is", "begin",
+        "layout", RUN_SPAN_LAYOUT, "slots", far->slots, "world", all->job.at.first_world, "first",
+        (int)!all->started, "memory", (int)(all->job.watch.period_ns > 0), "directory", directory,
+        "program", list_program(options->program), "environment", list_environment(all), "bind",
         (int)options->bind, "pty", (int)options->pty, "grace", options->grace_s, "silence",
         options->far.agent_timeout_s, "metrics", options->metrics != NULL, "watched",
         (int)all->job.output.out.watched, "stop_signals", signals);

@@ -124,7 +124,8 @@ static zero_result check_host(const struct reader *reader, struct run_host *host
     if (bracketed || strchr(address, ':'))
         return make_v6(address, sizeof host->name - (size_t)(address - host->name))
                    ? ZERO_OK
-                   : fail_at(reader, "'%.80s' is no IPv6 address", address);
+                   : fail_at(reader, "'%.80s' is no IPv6 address%s", address,
+                             bracketed ? ", which brackets are for" : "");
     unsigned char bytes[4];
     if (strspn(address, "0123456789.") == strlen(address) && *address)
         return inet_pton(AF_INET, address, bytes) == 1
@@ -184,7 +185,10 @@ static zero_result read_host(struct reader *reader, struct run_host *host)
     while (end < reader->end && !is_one_of(*end, " \t\r,"))
         end++;
     if (end == reader->at)
-        return fail_at(reader, "a host is missing%s", reader->line ? "" : " before a ','");
+        return fail_at(reader, "a host is missing%s",
+                       reader->line               ? ""
+                       : reader->at < reader->end ? " before a ','"
+                                                  : " at the end");
     zero_result result = read_name(reader, end, host, &bracketed);
     if (!result)
         result = check_host(reader, host, bracketed);
@@ -205,9 +209,14 @@ static zero_result add_host(const struct reader *reader, const struct run_host *
         if (strcasecmp(run_host_address(&hosts->list[i]), address))
             continue;
         if (reader->line)
-            return fail_at(reader, "host '%.80s' is there already, in line %d", address,
-                           hosts->list[i].line);
-        return fail_at(reader, "host '%.80s' is there twice", address);
+            return fail_at(reader,
+                           "host '%.80s' is there already, in line %d: slots=N there is the number "
+                           "of its ranks",
+                           address, hosts->list[i].line);
+        return fail_at(reader,
+                       "host '%.80s' is there twice: the number behind its name is that of its "
+                       "ranks, %.80s:2",
+                       address, address);
     }
     if (hosts->count == RUN_HOSTS_MAX)
         return fail_at(reader, "there are more than %d hosts", RUN_HOSTS_MAX);
@@ -303,8 +312,11 @@ static zero_result read_line(struct reader *reader)
 // Lines end with a newline or a zero: no setting is read beyond the text.
 static zero_result read_lines(struct reader *reader, const char *text, size_t bytes)
 {
+    static const char mark[] = "\xef\xbb\xbf"; // which editors of Windows write first
     const char *end = text + bytes;
     zero_result result = ZERO_OK;
+    if (bytes >= 3 && !memcmp(text, mark, 3))
+        text += 3;
     while (!result && text < end) {
         const char *newline = memchr(text, '\n', (size_t)(end - text));
         const char *stop = newline ? newline : end;

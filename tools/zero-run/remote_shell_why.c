@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 300, SSH_FAILED = 255 };
+enum { LINE = 300, SSH_FAILED = 255, UNKNOWN_OPTION = 64 };
 
 // What ssh says, the more telling first, and what to do.
 static const struct {
@@ -73,17 +73,25 @@ static void add_ssh(const struct run_shell *shell, const char *name, struct base
         base_text_add(text, "%s: Host key verification failed", name);
     else
         base_text_add(text, "%s%s%s", named ? "" : name, named ? "" : ": ", line);
-    if (!advice)
-        return;
-    const char *place = strstr(advice, "%s");
-    base_text_add(text, ": %.*s%s%s", (int)(place ? place - advice : (int)strlen(advice)), advice,
-                  place ? shell->host->name : "", place ? place + 2 : "");
+    const char *place = advice ? strstr(advice, "%s") : NULL;
+    if (place)
+        base_text_add(text, ": %.*s%s%s", (int)(place - advice), advice, shell->host->name,
+                      place + 2);
+    else if (advice)
+        base_text_add(text, ": %s", advice);
+    else
+        base_text_add(text, ": `%s %s%s true` by hand has to work first", name,
+                      shell->way->rsh && strchr(shell->way->rsh, ' ') ? "... " : "",
+                      shell->host->name);
 }
 
 static void add_status(const struct run_shell *shell, const char *name, struct base_text *text)
 {
     if (shell->end.si_code == CLD_EXITED && shell->end.si_status == SSH_FAILED && !shell->local)
         base_text_add(text, "the agent was killed, or %s has lost it", name);
+    else if (shell->end.si_code == CLD_EXITED && shell->end.si_status == UNKNOWN_OPTION)
+        base_text_add(text, "its zero-run is of another version, which has no agents: install the "
+                            "same zero-run on all hosts");
     else if (shell->end.si_code == CLD_EXITED)
         base_text_add(text, "the agent has ended with status %d", shell->end.si_status);
     else
@@ -100,7 +108,8 @@ static void add_program(const struct run_shell *shell, const char *name, struct 
         shell->by_path && shell->end.si_code == CLD_EXITED &&
         (shell->end.si_status == 127 || shell->end.si_status == 126 || shell->end.si_status == 1);
     if (missing)
-        base_text_add(text, "there is neither %.1000s nor a zero-run in its PATH",
+        base_text_add(text,
+                      "there is neither %.1000s nor a zero-run in its PATH, so install it there",
                       shell->way->program);
     else
         add_status(shell, name, text);

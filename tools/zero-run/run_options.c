@@ -20,19 +20,19 @@ static zero_result read_ranks(void *into, const char *text, struct base_error *e
     zero_result result = ZERO_OK;
     options->far.ranks_given = true;
     if (!colon) {
-        result = option_number("-n", text, 1, BOOT_HOST_RANKS_MAX, &options->ranks, error);
+        result = option_number("-n", text, 1, BOOT_WORLD_MAX, &options->ranks, error);
         options->least = options->ranks;
     } else {
         struct base_error part = {.result = ZERO_OK};
         const size_t length = (size_t)(colon - text);
         if (length < sizeof least)
             memcpy(least, text, length);
-        if (option_number("-n", least, 1, BOOT_HOST_RANKS_MAX, &options->least, &part) ||
-            option_number("-n", colon + 1, 1, BOOT_HOST_RANKS_MAX, &options->ranks, &part) ||
+        if (option_number("-n", least, 1, BOOT_WORLD_MAX, &options->least, &part) ||
+            option_number("-n", colon + 1, 1, BOOT_WORLD_MAX, &options->ranks, &part) ||
             options->least > options->ranks)
             result = zero_fail(error, ZERO_E_INVALID,
                                "-n takes a number of ranks, or MIN:MAX, from 1 to %d, not '%.60s'",
-                               BOOT_HOST_RANKS_MAX, text);
+                               BOOT_WORLD_MAX, text);
     }
     options->plan_here = options->ranks;
     return result;
@@ -167,6 +167,9 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
         return zero_fail(error, ZERO_E_INVALID,
                          "--hosts and --hostfile list all hosts: --nodes and --master are for "
                          "platforms that start zero-run on each");
+    if ((!listed || options->plan) && options->plan_here > BOOT_HOST_RANKS_MAX)
+        return zero_fail(error, ZERO_E_INVALID, "-n %d: a host has at most %d ranks",
+                         options->plan_here, BOOT_HOST_RANKS_MAX);
     if (!listed)
         return options->far.rsh ? zero_fail(error, ZERO_E_INVALID, "--rsh is for --hosts only")
                                 : ZERO_OK;

@@ -4,22 +4,22 @@
  *
  * Control frames are JSON objects with a word "is" that says what they are. From the coordinator:
  *
- *   begin    once: slots, world, first (no rank has been started yet), memory (it
- *            is shown), directory, program,
- *            environment, and the options of an agent.
+ *   begin    once: layout, slots, world, first (no rank has been started yet), memory (it is
+ *            shown), directory, program, environment, and the options of an agent.
  *   port     the agent is to find a port that is free.
- *   start    first, count, world, first_world, token, restarts, before, address, port, host, hosts.
+ *   start    first, count, world, first_world, token, restarts, before, address, direct (if that is
+ *            not known), port, host, hosts.
  *   order    order (enum run_order), number.
  *   end      the job is over, with this status; text: why this agent has no part in it.
  *   wait     instead of begin: it is to call again later; text.
  *
  * And from an agent:
  *
- *   ready    it has begun; or it could not: status, text.
+ *   ready    it has begun; or it could not: status, text. client, server: ssh's addresses.
  *   port     port.
  *   started  its ranks: pids, and if not all could be started status, text.
  *   ended    a rank: rank, code and number (of siginfo_t), well, oom.
- *   done     none of its ranks is left, and all their output has been sent.
+ *   done     none of its ranks is left, and all their output has been sent; logged: and is in logs.
  *   blamed   what its ranks have recorded has been sent.
  *   say      a line, text.
  *   signal   number: the agent has got it, and all ranks are to.
@@ -109,6 +109,9 @@ struct run_records {
     struct control_call call;                        /**< if has_call */
     struct control_record records[RUN_SPAN_RECORDS]; /**< `count` of them */
 };
+
+/** Differs where two zero-run do not mean the same by raw frames. */
+enum { RUN_SPAN_LAYOUT = (int)(sizeof(struct run_area) + sizeof(struct run_records)) };
 
 /** Reads what a rank has recorded; returns the bytes that are to travel. */
 size_t run_records_read(const struct control_rank *from, uint64_t now_ns,
