@@ -23,7 +23,8 @@ static void expect(const struct run_command *run, int status, const char *words)
         fail_msg("status %d, expected %d and \"%s\": %s", run->status, status, words, run->err);
 }
 
-// A remote shell that runs commands here, if the host is not "away". Files of "small" end at 2 MiB.
+// A remote shell that runs commands here, if the host is not "away". Files of "small" end at 2 MiB,
+// and "slow" does not answer.
 static const char *make_shell(void)
 {
     const char *path = temporary_path(&run_directory, "rsh");
@@ -31,6 +32,7 @@ static const char *make_shell(void)
     assert_non_null(file);
     fputs("#!/bin/sh\nhost=$1; shift\n"
           "[ $host = away ] && { echo no route to $host >&2; exit 255; }\n"
+          "[ $host = slow ] && sleep 100\n"
           "[ $host = small ] && ulimit -f 4096\n"
           "unset ONLY_HERE; cd /; exec \"$@\"\n",
           file);
@@ -134,6 +136,25 @@ static void wrong_options_are_refused(void **state)
     run_command_expect_line(&run, 64, "there is no such variable", NULL);
     RUN(&run, "--hosts", "a", "--trace", "t", "--", "true");
     run_command_expect_line(&run, 64, "--trace is for a job of one host", NULL);
+}
+
+static void standard_input_is_for_no_rank(void **state)
+{
+    (void)state;
+    struct run_command run;
+    const int before = dup(STDIN_FILENO);
+    assert_true(temporary_write(&run_directory, "input", "a line\n"));
+    FILE *file = fopen(temporary_path(&run_directory, "input"), "r");
+    assert_non_null(file);
+    assert_true(before >= 0 && dup2(fileno(file), STDIN_FILENO) >= 0);
+    RUN_SCRIPT(&run, "read line; echo \"got $line\"", "--hosts", "localhost:1,127.0.0.1:1");
+    assert_true(dup2(before, STDIN_FILENO) >= 0);
+    close(before);
+    fclose(file);
+    expect(&run, 0, "standard input is not read: ranks of several hosts have /dev/null");
+    assert_int_equal(run_command_lines(run.out, "[0] got "), 1);
+    assert_int_equal(run_command_lines(run.out, "[1] got "), 1);
+    run_command_free(&run);
 }
 
 static void hosts_come_from_a_file(void **state)
@@ -267,6 +288,19 @@ static void a_job_stops_on_request(void **state)
     run_command_free(&run);
 }
 
+// No rank is there yet.
+static void a_job_that_waits_for_a_host_can_be_stopped(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN_START(&run, "--hosts", "localhost:1,slow:1", "--rsh", make_shell(), "--", "true");
+    run_await_error(&run, "s for 1 of 2 hosts, and does for ");
+    kill(run.pid, SIGINT);
+    run_command_finish(&run);
+    expect(&run, 75, "zero-run: SIGINT: the job is not started\n");
+    run_command_free(&run);
+}
+
 // What Kubeflow's trainer sets on host `host` of two.
 static void start_on_platform(struct run_command *run, int host, const char *script)
 {
@@ -335,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_host_that_is_not_reached),
         cmocka_unit_test(a_name_that_is_long_is_told),
         cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(standard_input_is_for_no_rank),
         cmocka_unit_test(hosts_come_from_a_file),
         cmocka_unit_test(metrics_and_logs_are_written),
         cmocka_unit_test(logs_go_on_after_a_restart),
@@ -342,6 +377,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_log_that_is_lost_elsewhere_counts),
         cmocka_unit_test(output_is_whole),
         cmocka_unit_test(a_job_stops_on_request),
+        cmocka_unit_test(a_job_that_waits_for_a_host_can_be_stopped),
         cmocka_unit_test(a_platform_starts_one_on_each_host),
     };
     return cmocka_run_group_tests(tests, run_make_directory, run_remove_directory);

@@ -7,6 +7,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // What agents are told travels as JSON, which is UTF-8.
@@ -236,9 +238,23 @@ static bool is_again(struct run_coordinator *all)
     return run_restart_due(job);
 }
 
+// Who feeds this process expects that rank 0 reads it, as on one host.
+static void check_input(struct run_job *job)
+{
+    struct stat status;
+    int waiting = 0;
+    if (fstat(STDIN_FILENO, &status))
+        return;
+    if ((S_ISREG(status.st_mode) && lseek(STDIN_FILENO, 0, SEEK_CUR) < status.st_size) ||
+        (S_ISFIFO(status.st_mode) && !ioctl(STDIN_FILENO, FIONREAD, &waiting) && waiting > 0))
+        run_say(job, "standard input is not read: ranks of several hosts have /dev/null; give the "
+                     "program a file that its host has");
+}
+
 static int run_starts(struct run_coordinator *all, struct base_error *error)
 {
     struct run_job *job = &all->job;
+    check_input(job);
     int status = (int)start_ranks(all, error);
     while (!status && is_again(all))
         status = (int)start_again(all, error);

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/reminder.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 // How long a remote shell may take until its agent answers, and an agent to leave.
 static const uint64_t coming_ns = 60 * SECOND_NS, calling_ns = 600 * SECOND_NS,
                       leaving_ns = 10 * SECOND_NS;
+// When it is said first that hosts are waited for.
+static const uint64_t said_ns = 5 * SECOND_NS;
 
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
 {
@@ -176,23 +179,52 @@ static uint64_t patience_ns(const struct run_coordinator *all)
     return all->platform ? calling_ns : coming_ns;
 }
 
+static void say_waiting(struct run_coordinator *all, uint64_t begun_ns, uint64_t deadline_ns)
+{
+    char bytes[512] = "";
+    struct base_text text = {bytes, sizeof bytes, 0};
+    const uint64_t now = base_clock_ns();
+    int count = 0;
+    for (int i = 0; i < all->count; i++)
+        if (is_coming(&all->hosts[i]) || is_awaited(all, i))
+            if (count++ < 8)
+                base_text_add(&text, "%s%s", count > 1 ? ", " : "", all->hosts[i].name);
+    run_say(&all->job, "has waited %.0f s for %d of %d hosts, and does for %.0f s more: %s%s",
+            (double)(now - begun_ns) * 1e-9, count, all->count,
+            deadline_ns > now ? (double)(deadline_ns - now) * 1e-9 : 0.0, bytes,
+            count > 8 ? ", ..." : "");
+}
+
+// Until all have an agent, or have had their time.
+static void await_coming(struct run_coordinator *all)
+{
+    struct run_job *job = &all->job;
+    const uint64_t begun = base_clock_ns();
+    uint64_t deadline = begun + patience_ns(all);
+    deadline = deadline < job->stop.timeout_ns ? deadline : job->stop.timeout_ns;
+    struct base_reminder said = {said_ns, 0};
+    job->resting = true;
+    while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
+        run_turn(job, 100);
+        run_signals_take(job);
+        for (int i = 0; i < all->count; i++)
+            greet(all, &all->hosts[i]);
+        if (count_coming(all) > 0 && base_reminder_due(&said, base_clock_ns() - begun))
+            say_waiting(all, begun, deadline);
+    }
+    job->resting = false;
+}
+
 int run_far_start(struct run_coordinator *all, struct base_error *error)
 {
     struct run_job *job = &all->job;
-    uint64_t deadline = base_clock_ns() + patience_ns(all);
-    deadline = deadline < job->stop.timeout_ns ? deadline : job->stop.timeout_ns;
     int failed = 0;
     for (int i = 0; i < all->count; i++)
         if (all->platform && i > 0)
             await_call(&all->hosts[i]);
         else if (!all->hosts[i].up)
             start_one(all, &all->hosts[i], error);
-    while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
-        run_turn(job, 100);
-        run_signals_take(job);
-        for (int i = 0; i < all->count; i++)
-            greet(all, &all->hosts[i]);
-    }
+    await_coming(all);
     run_far_await(all);
     for (int i = 0; i < all->count; i++) {
         struct base_error why = {.result = ZERO_OK};

@@ -138,7 +138,8 @@ static void pass_stop(struct run_job *job, int number)
         return;
     }
     if (job->resting) {
-        run_say(job, "SIG%s: the job is not started again", sigabbrev_np(number));
+        run_say(job, "SIG%s: the job is not started%s", sigabbrev_np(number),
+                job->failed_rank >= 0 ? " again" : "");
         return;
     }
     if (run_signals_ask(job, number) && run_ask(job)) {
