@@ -63,6 +63,9 @@ static void an_agent_that_calls_again_is_taken(void **state)
              "host 1 (%s) with rank 1 is lost: its agent says nothing any more", host_name);
     expect(&head, 0, words);
     expect(&second, 0, "has all output");
+    snprintf(words, sizeof words, "| 1: rank 1 on host 1 (%s): the host was lost; then 2 ranks",
+             host_name);
+    expect(&head, 0, words);
     assert_int_equal(run_command_lines(head.out, "[1] 1 there"), 1);
     kill(first.pid, SIGKILL);
     run_command_finish(&first);

@@ -257,7 +257,7 @@ static void pass_signal(struct run_agent *agent, int number)
         agent->link->silence_ns = 0;
     if (number == SIGCONT)
         agent->link->silence_ns = agent->silence_ns;
-    if (number > 0 && number < NSIG)
+    if (number > 0 && number < NSIG && agent->job.running > 0)
         run_signals_send(&agent->job, number);
 }
 
@@ -266,8 +266,10 @@ static void obey(struct run_agent *agent, const json_t *order)
     struct run_job *job = &agent->job;
     const int number = run_span_number(order, "number", 0);
     const int what = run_span_number(order, "order", -1);
-    if (!job->watch.segment ||
-        (job->running == 0 && what != RUN_ORDER_BLAME && what != RUN_ORDER_LOOK))
+    const bool needs_ranks = what != RUN_ORDER_BLAME && what != RUN_ORDER_LOOK;
+    if (what == RUN_ORDER_SIGNAL)
+        pass_signal(agent, number);
+    if (!job->watch.segment || (job->running == 0 && needs_ranks))
         return;
     switch ((enum run_order)what) {
     case RUN_ORDER_ASK:
@@ -276,8 +278,7 @@ static void obey(struct run_agent *agent, const json_t *order)
     case RUN_ORDER_INSIST:
         control_insist(job->watch.segment);
         break;
-    case RUN_ORDER_SIGNAL:
-        pass_signal(agent, number);
+    case RUN_ORDER_SIGNAL: // see above
         break;
     case RUN_ORDER_KILL:
         run_kill(job);

@@ -291,8 +291,10 @@ static void order(struct run_job *job, enum run_order what, int number)
         for (int i = 0; i < all->count; i++)
             all->hosts[i].blamed = false;
     }
+    // A coordinator that is suspended says nothing, which agents without ranks have to know, too.
+    const bool pauses = what == RUN_ORDER_SIGNAL && (number == SIGSTOP || number == SIGCONT);
     for (int i = 0; i < all->count; i++)
-        if (all->hosts[i].up && all->hosts[i].busy)
+        if (all->hosts[i].up && (all->hosts[i].busy || pauses))
             run_link_send(
                 &all->hosts[i].shell.link,
                 json_pack("{s:s,s:i,s:i}", "is", "order", "order", (int)what, "number", number));

@@ -179,7 +179,7 @@ static uint64_t patience_ns(const struct run_coordinator *all)
     return all->platform ? calling_ns : coming_ns;
 }
 
-static void say_waiting(struct run_coordinator *all, uint64_t begun_ns, uint64_t deadline_ns)
+static void say_coming(struct run_coordinator *all, uint64_t begun_ns, uint64_t deadline_ns)
 {
     char bytes[512] = "";
     struct base_text text = {bytes, sizeof bytes, 0};
@@ -210,7 +210,7 @@ static void await_coming(struct run_coordinator *all)
         for (int i = 0; i < all->count; i++)
             greet(all, &all->hosts[i]);
         if (count_coming(all) > 0 && base_reminder_due(&said, base_clock_ns() - begun))
-            say_waiting(all, begun, deadline);
+            say_coming(all, begun, deadline);
     }
     job->resting = false;
 }

@@ -136,6 +136,7 @@ static const struct run_restart *note(struct run_job *job)
     struct run_restart *restart = &restarts->list[restarts->count++];
     *restart = (struct run_restart){
         .rank = job->failed_rank,
+        .host = job->ranks[job->failed_rank].host,
         .end = job->ranks[job->failed_rank].end,
         .step = last_step(job),
         .failed_ns = job->failed_ns,
@@ -230,7 +231,10 @@ static void say_restart(struct run_job *job, int number)
     char bytes[512], how[128];
     struct base_text text = {bytes, sizeof bytes, 0};
     run_describe_end(&restart->end, how, sizeof how);
-    base_text_add(&text, "| %d: rank %d: %s", number, restart->rank, how);
+    base_text_add(&text, "| %d: rank %d", number, restart->rank);
+    if (restart->host)
+        base_text_add(&text, " on host %s", restart->host);
+    base_text_add(&text, ": %s", restart->host && !restart->end.si_pid ? "the host was lost" : how);
     if (restart->step)
         base_text_add(&text, " after step %" PRIu64, restart->step);
     base_text_add(&text, "; then %d rank%s", restart->ranks, restart->ranks > 1 ? "s" : "");

@@ -34,7 +34,7 @@
  *   blame_inquiry.c    what recorders say, and its words.
  *   run_progress.c     how the training goes.
  *   run_trace.c        --trace.
- *   host_list.c        --hosts and --hostfile (host_list.h).
+ *   host_list.c        --hosts and --hostfile.
  *   remote_shell*.c    agents of other hosts, by ssh or --rsh (remote_shell.h).
  *   agent_link*.c      how a coordinator and its agents talk (agent_link.h).
  *
@@ -154,7 +154,8 @@ struct run_watch {
 /** A failure after which the job was started again. */
 struct run_restart {
     int rank;            /**< that failed first, */
-    siginfo_t end;       /**< and how */
+    const char *host;    /**< where that was; NULL: here, */
+    siginfo_t end;       /**< and how; si_pid 0: with its host */
     uint64_t step;       /**< finished before; 0: none */
     uint64_t failed_ns;  /**< when that was noticed, */
     uint64_t started_ns; /**< and when the ranks were started again */
@@ -174,7 +175,6 @@ struct run_restarts {
 /* ------------------------------------------------------------------ the job */
 
 struct run_binding;
-
 struct run_rank {
     int number;                /**< in the job */
     const char *host;          /**< where it is; NULL: here */
@@ -195,7 +195,7 @@ struct run_rank {
 /** What there is to compute with. */
 struct run_cores {
     int count; /**< of the CPUs that zero-run may use, at least 1 */
-    int quota; /**< CPUs that its control groups let it keep busy; 0: they set no limit */
+    int quota; /**< CPUs that its control groups let it keep busy; 0: no limit */
 };
 
 /** Where the ranks' output goes, and zero-run's own lines. */
