@@ -460,6 +460,25 @@ static void equal_warnings_wait_for_each_other(void **state)
                      0);
 }
 
+// Lines of three ranks, "b" of one of them behind the others.
+static void equal_errors_wait_after_a_death(void **state)
+{
+    (void)state;
+    struct run_join join = {.ranks = GIVERS};
+    struct run_stream stream = {.rank = 1, .sink = &sink, .prefix = "[1] "};
+    sink = (struct run_sink){.fd = -1};
+    assert_false(run_join_take(&join, &stream, "a\n", 2));
+    join.errors = true;
+    assert_true(run_join_take(&join, &stream, "a\n", 2));
+    assert_true(give(&join, 2, "warn core: w"));
+    run_join_show_warnings(&join);
+    assert_string_equal(taken(), "[2] zero[2] warn core: w\n");
+    stream.rank = 0;
+    assert_true(run_join_take(&join, &stream, "a\n", 2));
+    assert_false(run_join_take(&join, &stream, "b", 1));
+    assert_string_equal(taken(), "[0-1] a (2 ranks)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +494,7 @@ int main(void)
         cmocka_unit_test(waits_grow_up_to_a_minute),
         cmocka_unit_test(cores_are_shared_by_ranks),
         cmocka_unit_test(equal_warnings_wait_for_each_other),
+        cmocka_unit_test(equal_errors_wait_after_a_death),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

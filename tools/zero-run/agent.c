@@ -371,6 +371,7 @@ static const struct run_span_ops ops = {
     .poll = poll_link,
     .due = due,
     .turn = turn,
+    .noticed = run_agent_noticed,
     .ended = run_agent_ended,
     .say = run_agent_say,
     .came = run_agent_came,

@@ -49,7 +49,8 @@ int run_agent_adopted(void);
 void run_agent_send_records(struct run_agent *agent);
 /** Sends the areas that have changed. */
 void run_agent_send_areas(struct run_agent *agent);
-/** What run_span_ops::ended, say and came do. */
+/** What run_span_ops::noticed, ended, say and came do. */
+void run_agent_noticed(struct run_job *job);
 void run_agent_ended(struct run_job *job, const struct run_rank *rank);
 void run_agent_say(struct run_job *job, const char *line);
 void run_agent_came(struct run_job *job, int number);

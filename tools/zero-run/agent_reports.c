@@ -57,6 +57,11 @@ void run_agent_send_records(struct run_agent *agent)
     run_link_send(agent->link, json_pack("{s:s}", "is", "blamed"));
 }
 
+void run_agent_noticed(struct run_job *job)
+{
+    run_agent_send_areas(agent_of(job));
+}
+
 void run_agent_ended(struct run_job *job, const struct run_rank *rank)
 {
     struct run_agent *agent = agent_of(job);

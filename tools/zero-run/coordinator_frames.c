@@ -193,8 +193,10 @@ static void take_area(struct run_coordinator *all, const struct run_frame *frame
         run_area_write(&area, base_clock_ns(), to);
         rank->memory = area.memory;
         rank->resident = area.resident;
-        if (all->held && !knew && find_cause(&all->job))
+        const bool knows = find_cause(&all->job) != NULL;
+        if (all->held && !knew && knows)
             all->held_ns = base_clock_ns() + held_ns;
+        all->job.output.join.errors = knows;
     } else if (kind == RUN_TAG_RECORDS && frame->count <= sizeof records) {
         memcpy(&records, frame->bytes, frame->count);
         run_records_write(&records, frame->count, base_clock_ns(), to);

@@ -1,4 +1,5 @@
-// Warnings that several ranks give alike are shown once, with the number of ranks.
+// Warnings that several ranks give alike are shown once, with the number of ranks; and so is all
+// that they write alike to standard error once one of them has noticed the end of another one.
 
 #include "tools/zero-run/run.h"
 
@@ -22,6 +23,15 @@ static const char *find_warning(int rank, const char *line, size_t length)
     return line + size;
 }
 
+// What is held of a line: all of it, or what stands behind "zero[rank] ". NULL: it is not held.
+static const char *find_text(const struct run_join *join, int rank, const char *line, size_t length,
+                             bool *whole)
+{
+    const char *text = find_warning(rank, line, length);
+    *whole = !text;
+    return text ? text : join->errors && line[length - 1] == '\n' ? line : NULL;
+}
+
 // That of one rank as it came; else "[0-63] zero warn core: text (64 ranks)".
 static void show(const struct run_join *join, struct run_warning *warning)
 {
@@ -29,14 +39,16 @@ static void show(const struct run_join *join, struct run_warning *warning)
     char bytes[512] = "";
     struct base_text text = {bytes, sizeof bytes, 0};
     if (warning->count == 1) {
-        base_text_add(&text, "%szero[%d] ", first->prefix, first->rank);
+        base_text_add(&text, "%s", first->prefix);
+        if (!warning->whole)
+            base_text_add(&text, "zero[%d] ", first->rank);
     } else {
         if (*first->prefix) {
             base_text_add(&text, "[");
             run_only_show(&text, warning->given, join->ranks, '-');
             base_text_add(&text, "] ");
         }
-        base_text_add(&text, "zero ");
+        base_text_add(&text, "%s", warning->whole ? "" : "zero ");
     }
     run_sink_add(first->sink, bytes, strlen(bytes));
     run_sink_add(first->sink, warning->text, strlen(warning->text) - 1);
@@ -86,9 +98,13 @@ bool run_join_take(struct run_join *join, const struct run_stream *stream, const
                    size_t length)
 {
     const int rank = stream->rank;
-    const char *text = find_warning(rank, line, length);
-    if (!text || memchr(line, '\0', length))
+    bool whole;
+    const char *text = find_text(join, rank, line, length, &whole);
+    if (!text || memchr(line, '\0', length)) {
+        if (join->errors) // what stands before it in the rank's output comes before it
+            run_join_show(join, UINT64_MAX);
         return false;
+    }
     length -= (size_t)(text - line);
     struct run_warning *warning = find(join, text, length);
     if (warning && warning->given[rank]) { // it gives the warning once more
@@ -103,6 +119,7 @@ bool run_join_take(struct run_join *join, const struct run_stream *stream, const
     const uint64_t last_ns = warning->first_ns + RUN_JOIN_MOST_MS * MS_NS;
     const uint64_t due_ns = base_clock_ns() + RUN_JOIN_MS * MS_NS;
     warning->due_ns = due_ns < last_ns ? due_ns : last_ns;
+    warning->whole = whole;
     warning->given[rank] = 1;
     if (warning->count == 0)
         warning->first = stream;
@@ -120,19 +137,29 @@ uint64_t run_join_due(const struct run_join *join)
     return due;
 }
 
+// The one that came first of those that are due; NULL: none is.
+static struct run_warning *find_due(struct run_join *join, uint64_t now_ns, bool errors)
+{
+    struct run_warning *first = NULL;
+    for (int i = 0; i < RUN_JOIN_WARNINGS; i++) {
+        struct run_warning *warning = &join->warnings[i];
+        if (warning->text && warning->due_ns <= now_ns && (errors || !warning->whole) &&
+            (!first || warning->first_ns < first->first_ns))
+            first = warning;
+    }
+    return first;
+}
+
 void run_join_show(struct run_join *join, uint64_t now_ns)
 {
-    // In the order in which they came.
-    for (;;) {
-        struct run_warning *first = NULL;
-        for (int i = 0; i < RUN_JOIN_WARNINGS; i++) {
-            struct run_warning *warning = &join->warnings[i];
-            if (warning->text && warning->due_ns <= now_ns &&
-                (!first || warning->first_ns < first->first_ns))
-                first = warning;
-        }
-        if (!first)
-            return;
+    struct run_warning *first;
+    while ((first = find_due(join, now_ns, true)) != NULL)
         show(join, first);
-    }
+}
+
+void run_join_show_warnings(struct run_join *join)
+{
+    struct run_warning *first;
+    while ((first = find_due(join, UINT64_MAX, false)) != NULL)
+        show(join, first);
 }

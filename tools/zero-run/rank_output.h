@@ -155,9 +155,12 @@ enum {
 /** Warnings of the library's that wait until every rank has given them, or no more has for
  * RUN_JOIN_MS. */
 struct run_join {
-    int ranks; /**< of this start */
+    int ranks;   /**< of this start */
+    bool errors; /**< a rank has noticed the end of another one: what ranks write to standard error
+                    now they write alike, and it waits as warnings do */
     struct run_warning {
         char *text;                     /**< behind "zero[rank] ", with its newline; NULL: none */
+        bool whole;                     /**< it is all of a line */
         unsigned char *given;           /**< by each rank */
         int count;                      /**< of ranks that gave it */
         uint64_t first_ns;              /**< when the first one did */
@@ -170,6 +173,8 @@ struct run_join {
  * and the caller shows it. */
 bool run_join_take(struct run_join *join, const struct run_stream *stream, const char *line,
                    size_t length);
+/** Shows those that are warnings of the library's. */
+void run_join_show_warnings(struct run_join *join);
 /** When the next one is to be shown; UINT64_MAX: none waits. */
 uint64_t run_join_due(const struct run_join *join);
 /** Shows those that are due at now_ns; UINT64_MAX: all. */

@@ -197,6 +197,7 @@ void run_restart_clear(struct run_job *job, int count)
     job->stop.ended_by = 0;
     sigemptyset(&job->stop.sent);
     job->failed_rank = -1;
+    job->output.join.errors = false;
     job->stop.kill_ns = job->stop.ask_ns = UINT64_MAX;
 }
 

@@ -85,7 +85,7 @@ void run_report_first(struct run_job *job, const struct run_rank *rank)
 {
     char how[128], others[64] = "", who[320];
     describe_rank(rank, who, sizeof who);
-    run_join_show(&job->output.join, UINT64_MAX);
+    run_join_show_warnings(&job->output.join);
     run_describe_end(&rank->end, how, sizeof how);
     if (job->running > 0)
         snprintf(others, sizeof others, "; stopping the other%s", job->running > 1 ? "s" : "");

@@ -88,6 +88,8 @@ struct run_span_ops {
     void (*say)(struct run_job *job, const char *line);
     /** An agent: a signal that is not the coordinator's has come. */
     void (*came)(struct run_job *job, int number);
+    /** An agent: a rank has noticed the end of another one, and is about to write so. */
+    void (*noticed)(struct run_job *job);
     /** An agent: whether its ranks have to wait before they write more. */
     bool (*full)(const struct run_job *job);
 };

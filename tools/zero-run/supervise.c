@@ -295,6 +295,22 @@ static int poll_streams(struct run_job *job)
     return count;
 }
 
+// Whether a rank has noticed the end of another one. It has before it writes so to standard error.
+static void notice_loss(struct run_job *job)
+{
+    struct run_join *join = &job->output.join;
+    bool ready = false;
+    for (int i = 1; i < STREAMS * job->count && !join->errors && !ready; i += STREAMS) {
+        const struct run_stream *stream = &job->ranks[i / STREAMS].streams[1];
+        ready = stream->poll && job->polls[stream->poll].revents;
+    }
+    if (!ready || !job->watch.segment || control_first_lost(job->watch.segment) < 0)
+        return;
+    join->errors = true;
+    if (job->span)
+        job->span->ops->noticed(job);
+}
+
 void run_turn(struct run_job *job, int timeout_ms)
 {
     struct pollfd *polls = job->polls;
@@ -315,6 +331,7 @@ void run_turn(struct run_job *job, int timeout_ms)
         run_sink_write(&job->output.err);
     if (polls[4].revents)
         run_metrics_read(&job->metrics);
+    notice_loss(job);
     for (int i = 0; i < STREAMS * job->count; i++) {
         struct run_stream *stream = &job->ranks[i / STREAMS].streams[i % STREAMS];
         if (stream->poll && polls[stream->poll].revents)
