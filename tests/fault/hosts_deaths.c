@@ -12,6 +12,7 @@
 #include "tests/ranks/far_report.h"
 #include "tests/ranks/net_hosts.h"
 #include "tests/ranks/run_command.h"
+#include "tests/ranks/ucx_here.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -324,16 +325,18 @@ static void all_faults_by_hand(void **state)
             suffer(start_by_hand, &faults[blow]);
 }
 
-#ifdef ZERO_WITH_UCX
 static void all_faults_by_ucx(void **state)
 {
+    if (!ucx_is_here())
+        return;
+    setenv("ZERO_TRANSPORT", "ucx", 1);
     setenv("UCX_TLS", "tcp,self", 1);
     setenv("UCX_NET_DEVICES", "eth0", 1);
     all_faults_on_a_platform(state);
     unsetenv("UCX_TLS");
     unsetenv("UCX_NET_DEVICES");
+    unsetenv("ZERO_TRANSPORT");
 }
-#endif
 
 // Then there is no job any more, and nothing of it.
 static void the_first_host_is_lost(void **state)
@@ -406,10 +409,20 @@ static int set_up(void **state)
     return run_make_directory(state);
 }
 
+// What a test that has failed leaves.
+static int clear_hosts(void **state)
+{
+    (void)state;
+    run_command_grouped = false;
+    for (int host = 0; host < HOSTS; host++) {
+        net_hosts_plug(host, true);
+        net_hosts_signal(host, SIGKILL);
+    }
+    return 0;
+}
+
 static int tear_down(void **state)
 {
-    for (int host = 0; host < HOSTS; host++)
-        net_hosts_signal(host, SIGKILL);
     net_hosts_end();
     return run_remove_directory(state);
 }
@@ -425,14 +438,16 @@ int main(int argc, char **argv)
         printf("skipped: this machine has no %s\n", lacks);
         return 77;
     }
-    const struct CMUnitTest some[] = {cmocka_unit_test(some_deaths),
-                                      cmocka_unit_test(a_suspended_job_goes_on)};
-    const struct CMUnitTest whole[] = {cmocka_unit_test(all_faults_on_a_platform),
-                                       cmocka_unit_test(all_faults_by_hand),
-#ifdef ZERO_WITH_UCX
-                                       cmocka_unit_test(all_faults_by_ucx),
-#endif
-                                       cmocka_unit_test(the_first_host_is_lost)};
+    const struct CMUnitTest some[] = {
+        cmocka_unit_test_teardown(some_deaths, clear_hosts),
+        cmocka_unit_test_teardown(a_suspended_job_goes_on, clear_hosts),
+    };
+    const struct CMUnitTest whole[] = {
+        cmocka_unit_test_teardown(all_faults_on_a_platform, clear_hosts),
+        cmocka_unit_test_teardown(all_faults_by_hand, clear_hosts),
+        cmocka_unit_test_teardown(all_faults_by_ucx, clear_hosts),
+        cmocka_unit_test_teardown(the_first_host_is_lost, clear_hosts),
+    };
     return argc > 3 ? cmocka_run_group_tests(whole, set_up, tear_down)
                     : cmocka_run_group_tests(some, set_up, tear_down);
 }

@@ -9,9 +9,9 @@
 #include "tests/ranks/net_hosts.h"
 #include "tests/ranks/net_job.h"
 #include "tests/ranks/net_relay.h"
+#include "tests/ranks/ucx_here.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static const struct {
     {"tcp", {"ZERO_TRANSPORT=auto", NULL}},
     {"ucx", {"ZERO_TRANSPORT=ucx", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", NULL}},
 };
-enum { TRANSPORTS = sizeof transports / sizeof *transports };
+enum { UCX = 1, TRANSPORTS = sizeof transports / sizeof *transports };
 
 /** Frames take a millisecond to each host, at 1 Gbit/s. */
 static const struct {
@@ -48,25 +48,6 @@ static const struct {
 } links[] = {{"1 ms, 1 Gbit/s", 0}, {"1 ms, 1 Gbit/s, 1 % lost", 10}};
 enum { LINKS = sizeof links / sizeof *links };
 
-/** Whether the ranks can go by a transport here: it is told once if not. */
-static bool has(int transport)
-{
-    if (strcmp(transports[transport].name, "ucx") != 0)
-        return true;
-#ifdef ZERO_WITH_UCX
-    static int found = -1;
-    if (found < 0) {
-        void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        found = library != NULL;
-        if (!library)
-            print_message("not run by UCX: %s\n", dlerror());
-    }
-    return found;
-#else
-    return false;
-#endif
-}
-
 static void run(int stage, int shape, int transport, int link)
 {
     char number[8];
@@ -74,7 +55,7 @@ static void run(int stage, int shape, int transport, int link)
     const char *const arguments[] = {program, number, "adamw", "f32", "clipped", NULL};
     struct net_job job = {
         .hosts = shapes[shape], .program = arguments, .settings = transports[transport].settings};
-    if (!has(transport))
+    if (transport == UCX && !ucx_is_here())
         return;
     atomic_store(&way->lost_permille, links[link].lost_permille);
     const uint64_t frames = atomic_load(&way->frames), lost = atomic_load(&way->lost);
@@ -91,7 +72,7 @@ static void each_value_once(void **state)
     for (int i = 0; i < STAGES; i++) {
         run(i, i, i % TRANSPORTS, i / 2);
         if (i % 2 == 0)
-            run(i, (i + 2) % SHAPES, 1, i / 2);
+            run(i, (i + 2) % SHAPES, UCX, i / 2);
     }
 }
 

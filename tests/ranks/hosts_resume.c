@@ -6,6 +6,7 @@
 // far_rank is of any build. With "whole" each stage takes each place, and UCX moves the data, too.
 #include "tests/ranks/net_hosts.h"
 #include "tests/ranks/net_job.h"
+#include "tests/ranks/ucx_here.h"
 #include "tests/unit/temporary.h"
 
 #include <inttypes.h>
@@ -90,15 +91,14 @@ static void in_each_stage(void **state)
         travel(stage, NULL);
 }
 
-#ifdef ZERO_WITH_UCX
 static void by_ucx(void **state)
 {
     (void)state;
-    static const char *const settings[] = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", NULL};
-    for (int stage = 0; stage < 4; stage++)
+    static const char *const settings[] = {"ZERO_TRANSPORT=ucx", "UCX_TLS=tcp,self",
+                                           "UCX_NET_DEVICES=eth0", NULL};
+    for (int stage = 0; stage < 4 && ucx_is_here(); stage++)
         travel(stage, settings);
 }
-#endif
 
 static int tear_down(void **state)
 {
@@ -124,9 +124,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest whole[] = {
         cmocka_unit_test(a_job_goes_on_on_other_hosts),
         cmocka_unit_test(in_each_stage),
-#ifdef ZERO_WITH_UCX
         cmocka_unit_test(by_ucx),
-#endif
     };
     return argc > 2 ? cmocka_run_group_tests(whole, NULL, tear_down)
                     : cmocka_run_group_tests(tests, NULL, tear_down);

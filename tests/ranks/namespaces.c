@@ -3,8 +3,8 @@
 // one bridge: ranks find out by themselves whether they share memory.
 #include "tests/numerics/synthetic.h"
 #include "tests/ranks/net_hosts.h"
+#include "tests/ranks/ucx_here.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -356,27 +356,12 @@ static void a_transport_that_was_given_stays(void **state)
     expect_good(&job, "shm", "transport shm");
 }
 
-#ifdef ZERO_WITH_UCX
-/** Whether this machine has it: it is told once if not. */
-static bool has_ucx(void)
-{
-    static int found = -1;
-    if (found < 0) {
-        void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        found = library != NULL;
-        if (!library)
-            print_message("not run by UCX: %s\n", dlerror());
-    }
-    return found;
-}
-#endif
-
 static void ucx_moves_the_same_bits(void **state)
 {
     (void)state;
 #ifdef ZERO_WITH_UCX
     static const char *const hosts[] = {"ab", "aabb", "aabbcc", "abc", "abbccc"};
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts && has_ucx(); i++)
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts && ucx_is_here(); i++)
         for (int stage = 0; stage <= 3; stage++) {
             if ((stage + (int)i) % 2 && i > 1)
                 continue;
@@ -400,14 +385,14 @@ static void without_ucx_somewhere_bytes_are_sent(void **state)
     job.ucx = true;
     job.lacking = 1;
     expect_good(&job, "one host without UCX", "transport tcp, gather shared");
-    for (int rank = 0; rank < 2 && has_ucx(); rank++)
+    for (int rank = 0; rank < 2 && ucx_is_here(); rank++)
         if (!strstr(seen[rank].planned,
                     "tcp, private memory: sent (no ucx: rank 1 on hostb: no UCX "
                     "here: libucp.so.0"))
             fail_msg("rank %d: %s", rank, seen[rank].planned);
     job.transport = "ucx";
     run(&job);
-    for (int rank = 0; rank < 2 && has_ucx(); rank++)
+    for (int rank = 0; rank < 2 && ucx_is_here(); rank++)
         expect_failure(rank, ZERO_E_UNSUPPORTED,
                        "transport=ucx: rank 1 on hostb: no UCX here: ", "libucp.so.0");
     job = job_of("ab", 0); // nor where its network is TCP, which is no gain
