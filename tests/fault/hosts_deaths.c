@@ -329,13 +329,9 @@ static void all_faults_by_ucx(void **state)
 {
     if (!ucx_is_here())
         return;
-    setenv("ZERO_TRANSPORT", "ucx", 1);
-    setenv("UCX_TLS", "tcp,self", 1);
-    setenv("UCX_NET_DEVICES", "eth0", 1);
+    for (int i = 0; ucx_settings[i]; i++)
+        putenv((char *)(uintptr_t)ucx_settings[i]);
     all_faults_on_a_platform(state);
-    unsetenv("UCX_TLS");
-    unsetenv("UCX_NET_DEVICES");
-    unsetenv("ZERO_TRANSPORT");
 }
 
 // Then there is no job any more, and nothing of it.
@@ -445,8 +441,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest whole[] = {
         cmocka_unit_test_teardown(all_faults_on_a_platform, clear_hosts),
         cmocka_unit_test_teardown(all_faults_by_hand, clear_hosts),
-        cmocka_unit_test_teardown(all_faults_by_ucx, clear_hosts),
         cmocka_unit_test_teardown(the_first_host_is_lost, clear_hosts),
+        cmocka_unit_test_teardown(all_faults_by_ucx, clear_hosts),
     };
     return argc > 3 ? cmocka_run_group_tests(whole, set_up, tear_down)
                     : cmocka_run_group_tests(some, set_up, tear_down);

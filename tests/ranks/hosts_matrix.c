@@ -32,14 +32,7 @@ static struct net_link *way;
 static const char *const shapes[] = {"ab", "aabb", "aabbcc", "aabccc"};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static const struct {
-    const char *name;
-    const char *settings[4];
-} transports[] = {
-    {"tcp", {"ZERO_TRANSPORT=auto", NULL}},
-    {"ucx", {"ZERO_TRANSPORT=ucx", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=eth0", NULL}},
-};
-enum { UCX = 1, TRANSPORTS = sizeof transports / sizeof *transports };
+enum { TCP, UCX, TRANSPORTS };
 
 /** Frames take a millisecond to each host, at 1 Gbit/s. */
 static const struct {
@@ -53,8 +46,9 @@ static void run(int stage, int shape, int transport, int link)
     char number[8];
     snprintf(number, sizeof number, "%d", stage);
     const char *const arguments[] = {program, number, "adamw", "f32", "clipped", NULL};
-    struct net_job job = {
-        .hosts = shapes[shape], .program = arguments, .settings = transports[transport].settings};
+    struct net_job job = {.hosts = shapes[shape],
+                          .program = arguments,
+                          .settings = transport == UCX ? ucx_settings : NULL};
     if (transport == UCX && !ucx_is_here())
         return;
     atomic_store(&way->lost_permille, links[link].lost_permille);
@@ -62,7 +56,7 @@ static void run(int stage, int shape, int transport, int link)
     net_job_start(&job);
     const double took = net_job_finish(&job, PATIENCE_S);
     print_message("stage %d, ranks on %s, %s, %s: %.1f s, %" PRIu64 " of %" PRIu64 " frames lost\n",
-                  stage, shapes[shape], transports[transport].name, links[link].name, took,
+                  stage, shapes[shape], transport == UCX ? "ucx" : "tcp", links[link].name, took,
                   atomic_load(&way->lost) - lost, atomic_load(&way->frames) - frames);
 }
 

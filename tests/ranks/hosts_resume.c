@@ -94,10 +94,8 @@ static void in_each_stage(void **state)
 static void by_ucx(void **state)
 {
     (void)state;
-    static const char *const settings[] = {"ZERO_TRANSPORT=ucx", "UCX_TLS=tcp,self",
-                                           "UCX_NET_DEVICES=eth0", NULL};
     for (int stage = 0; stage < 4 && ucx_is_here(); stage++)
-        travel(stage, settings);
+        travel(stage, ucx_settings);
 }
 
 static int tear_down(void **state)
