@@ -13,7 +13,10 @@
  *   rendezvous_exchange.c  bytes and descriptors afterwards, through rank 0.
  *   mesh.c                 a meeting of several hosts, at a port of TCP.
  *   mesh_address.c         addresses and connections of TCP.
- *   mesh_connect.c         a connection of each rank to each other one, then.
+ *   mesh_gather.c          before: ranks of a host gather, and one of them speaks for all.
+ *   mesh_table.c           where all ranks are, as rank 0 tells.
+ *   mesh_peers.c           connections between the hosts' speakers, then,
+ *   mesh_connect.c         which belong to their leaders.
  *
  * Sockets are streams. Every message is a header and as many bytes as it says; its receiver knows
  * how many there can be.
@@ -34,7 +37,7 @@
 #include <sys/un.h>
 
 #define BOOT_MAGIC UINT64_C(0x746f6f626f72657a) /**< "zeroboot" */
-#define BOOT_PROTOCOL 4U                        /**< of the meeting, and of what follows it */
+#define BOOT_PROTOCOL 5U                        /**< of the meeting, and of what follows it */
 
 /** Rank 0 knows best why something fails: the others give it this long beyond a deadline to say
  * so. */
@@ -62,6 +65,9 @@ enum boot_message_type {
     BOOT_PART = 10,      /**< a rank's share of an exchange: struct boot_part, and its bytes */
     BOOT_CHALLENGE = 11, /**< to a caller that claims to know the secret: BASE_NONCE_BYTES */
     BOOT_PROOF = 12,     /**< the caller's answer: BASE_HMAC_BYTES */
+    BOOT_MEMBER = 13,    /**< speaker to rank 0: a rank of its host has come: struct boot_member */
+    BOOT_TURNED = 14,    /**< rank 0's answer if it is none: struct boot_turned, and why */
+    BOOT_SOCKETS = 15, /**< speaker to the leader of its host: connections, in the table's order */
 };
 
 /** Before every payload; the first three fields stay here in every version from 3 on. */
@@ -96,7 +102,18 @@ struct boot_hello {
 struct boot_peer {
     struct boot_claim claim;
     uint64_t token;
-    uint32_t rank, called; /**< who calls, and whom */
+    uint32_t rank, called; /**< who calls, and whom: a speaker goes by its host's lowest rank */
+};
+
+struct boot_member {
+    int32_t rank, world;
+    int32_t pid;
+    uint32_t zero;
+};
+
+struct boot_turned {
+    int32_t rank;
+    int32_t result;
 };
 
 /** Closes *fd if it is open and makes it -1. */
@@ -185,9 +202,8 @@ bool boot_wait_stops(struct boot_wait *wait);
 /** The failure then; `ranks` are those that this one waits for. ZERO_E_ABORTED. */
 zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct base_error *error);
 
-/** The ranks from `first` on to which there is no connection: "ranks 1-5, 7". */
-const char *boot_missing_text(struct base_numbers *missing, const int *sockets, int first,
-                              int world);
+/** The ranks that have not come, those without a process: "ranks 1-5, 7". */
+const char *boot_missing_text(struct base_numbers *missing, const pid_t *pids, int world);
 
 /* ------------------------------------------------------------------ proofs */
 
@@ -197,7 +213,8 @@ struct boot_sides {
 };
 
 extern const struct boot_sides boot_sides_of_rank_0; /**< a rank calls rank 0 */
-extern const struct boot_sides boot_sides_of_peers;  /**< it calls another one */
+extern const struct boot_sides boot_sides_of_host;   /**< it calls the speaker of its host */
+extern const struct boot_sides boot_sides_of_peers;  /**< a speaker calls another one */
 
 /** Makes the claim of a call that is about to begin, with a nonce of its own; `secret` "": there is
  * none. ZERO_E_IO. *Local.* */
@@ -324,8 +341,23 @@ struct boot_way {
     uint64_t (*answer_deadline)(const struct meeting *meeting);
     /** As boot_reception's; NULL: every caller is let in. */
     const char *(*admit)(void *user, struct boot_caller *caller);
-    /** Rank 0 keeps what a rank has said of itself. False: its connection has ended. */
-    bool (*enter)(struct meeting *meeting, const struct boot_caller *caller);
+    /** Rank 0 keeps what a rank has said of itself. ZERO_AGAIN: its connection has ended. An error
+     * ends the meeting. */
+    zero_result (*enter)(struct meeting *meeting, const struct boot_caller *caller,
+                         struct base_error *error);
+    /** Rank 0 hears from a rank that has come of another one. NULL: none speaks for others. */
+    zero_result (*hear_member)(struct meeting *meeting, int speaker, struct base_error *error);
+    /** Writes which ranks have come from where, as text to add to why others are waited for. NULL:
+     * it is not known. */
+    void (*come_text)(const struct meeting *meeting, struct base_text *text);
+    /** Another rank, while it waits for what rank 0 says: adds what else to poll, and returns how
+     * many these are; deals with what has come; hears that rank 0 refuses a rank that it speaks
+     * for; passes on which ranks are missing. NULL, all of them: it speaks for itself. */
+    int (*attend_poll)(const struct meeting *meeting, struct pollfd *polls);
+    zero_result (*attend)(struct meeting *meeting, const struct pollfd *polls,
+                          struct base_error *error);
+    zero_result (*hear_turned)(struct meeting *meeting, size_t length, struct base_error *error);
+    void (*pass_missing)(const struct meeting *meeting);
     /** Writes who calls: "process 7", "a call from 10.0.0.1". */
     void (*caller_text)(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES]);
     /** Writes where rank 0 waits for the others. */
@@ -349,15 +381,20 @@ struct meeting {
     const struct boot_master *master; /**< of several hosts */
     const char *secret;               /**< the job's; "": it has none, or is on one host */
     int *sockets;                     /**< of every rank; -1: none. Others than rank 0 may have one,
-                                           to rank 0 */
-    pid_t *pids;                      /**< of every rank */
+                                           to rank 0, or, if `member`, to their host's speaker */
+    pid_t *pids;                      /**< of every rank; rank 0: 0, it has not come */
     char (*hosts)[BOOT_HOST_BYTES];   /**< of every rank; NULL: on one host */
     struct boot_hello hello;          /**< what this rank says of itself */
-    struct mesh_table *table;         /**< of several hosts: where the ranks are */
+    struct mesh_places *places;       /**< of several hosts: where the ranks are */
+    struct mesh_gathering *gathering; /**< of several hosts: those this rank speaks for; or NULL */
+    bool member;                      /**< another rank of this host speaks for this one, */
+    pid_t speaker;                    /**< of that process; 0: it is not known */
     int listener;                     /**< -1: none */
     int absent;                       /**< rank 0: how many ranks have not come */
+    int *known;                       /**< rank 0: the ranks to which it has sockets, */
+    int known_count;                  /**< in the order in which they came */
     struct boot_callers *callers;
-    struct pollfd *polls; /**< scratch: 1 + BOOT_CALLERS_MAX + world */
+    struct pollfd *polls; /**< scratch: 2 + BOOT_CALLERS_MAX + world */
     struct boot_wait wait;
     const char *doubt; /**< rank 0: what is wrong with its address, once ranks are waited for */
     bool told;         /**< rank 0 is not to hear why this rank fails: it has said so itself, or
@@ -379,13 +416,20 @@ zero_result boot_meeting_check(const struct boot_meeting *place, int most,
 /** There is no memory for a meeting. ZERO_E_NOMEM. */
 zero_result boot_fail_memory(const struct boot_meeting *place, struct base_error *error);
 
+/** Writes the name of this host, printable. */
+void boot_host_name(char name[BOOT_HOST_BYTES]);
+
 /** Writes a rank as texts name it: "rank 2 (host a, process 7)". Returns the text. */
 const char *boot_rank_text(const struct meeting *meeting, int rank, char text[BOOT_TEXT_BYTES]);
+
+/** Rank 0: a rank that was missing has come. */
+void boot_come(struct meeting *meeting, int rank, pid_t pid);
 
 /** Rank 0: a rank went away before all had met. ZERO_E_PEER. */
 zero_result boot_fail_gone(const struct meeting *meeting, int rank, struct base_error *error);
 
-/** Rank 0: sends every rank this message. ZERO_E_PEER, ZERO_E_TIMEOUT, ZERO_E_IO. */
+/** Rank 0: sends every rank that it has a socket to this message. ZERO_E_PEER, ZERO_E_TIMEOUT,
+ * ZERO_E_IO. */
 zero_result boot_send_all(const struct meeting *meeting, enum boot_message_type type,
                           const void *payload, size_t length, struct base_error *error);
 
@@ -395,6 +439,14 @@ uint64_t boot_patience(const struct meeting *meeting);
 /** Another rank: waits for rank 0's message of this type, with so many bytes. */
 zero_result boot_hear(struct meeting *meeting, enum boot_message_type type, void *payload,
                       size_t length, struct base_error *error);
+
+/** boot_hear() of at most `most` bytes; *length: how many. */
+zero_result boot_hear_some(struct meeting *meeting, enum boot_message_type type, void *payload,
+                           size_t most, size_t *length, struct base_error *error);
+
+/** boot_hear() of `count` descriptors, which the caller owns then, and no byte. */
+zero_result boot_hear_fds(struct meeting *meeting, enum boot_message_type type, int *fds, int count,
+                          struct base_error *error);
 
 /** Meets as rank 0; as another rank. */
 zero_result boot_server(struct meeting *meeting, struct base_error *error);
@@ -428,7 +480,17 @@ struct boot_link {
     struct pollfd *polls; /**< scratch: world + 1 */
 };
 
+/** The process at the other end of a unix socket; false with errno. */
+bool boot_find_peer(int fd, struct ucred *peer);
+
+/** boot_reception.admit of a unix socket: processes of this user are let in. */
+const char *boot_admit_user(void *user, struct boot_caller *caller);
+
 /** The socket's name: of this user, job and communicator. Returns the address's length. */
 socklen_t boot_address(struct sockaddr_un *address, const char *job, const char *name);
+
+/** The name of the socket at which the ranks of one host gather that meet others at this port. */
+socklen_t boot_host_address(struct sockaddr_un *address, const struct boot_meeting *place, int port,
+                            const unsigned char host_id[BOOT_HOST_ID_BYTES]);
 
 #endif

@@ -11,7 +11,7 @@
 
 uint64_t boot_patience(const struct meeting *meeting)
 {
-    return meeting->place->deadline_ns + BOOT_GRACE_NS;
+    return meeting->place->deadline_ns + (meeting->member ? 2 : 1) * BOOT_GRACE_NS;
 }
 
 static const char *missing_text(const struct meeting *meeting)
@@ -26,30 +26,52 @@ static void remind(struct meeting *meeting, const char *ranks, const char *why)
         meeting->way->say_waiting(meeting, seconds, ranks, why);
 }
 
+// Says that this rank waits: for ranks that are missing, or (not `known`) for rank 0's answer.
+static void remind_of(struct meeting *meeting, bool known)
+{
+    if (known)
+        remind(meeting, missing_text(meeting), NULL);
+    else if (meeting->member)
+        remind(meeting, "rank 0",
+               "another process of this host calls it for all ranks here, and has no answer yet");
+    else
+        remind(meeting, "rank 0",
+               "something listens there, but has not answered as rank 0 of this job");
+}
+
+static zero_result fail_waiting(struct meeting *meeting, struct base_error *error)
+{
+    const struct boot_meeting *place = meeting->place;
+    if (boot_wait_stops(&meeting->wait))
+        return boot_fail_stopped(place->rank, missing_text(meeting), place->world, error);
+    return zero_fail(error, ZERO_E_TIMEOUT, "%s does not answer in time%s%s",
+                     meeting->member ? "the rank of this host that speaks for all here" : "it",
+                     *meeting->missing ? "; it waited for " : "", meeting->missing);
+}
+
 // Waits for a message of rank 0's, which has answered this rank or (not `known`) has yet to: until
 // then anything may listen in its place. The end of the connection ends the wait, too: the caller
-// sees it when it receives.
+// sees it when it receives. A rank that is known attends to those that it speaks for meanwhile.
 static zero_result await_word(struct meeting *meeting, bool known, uint64_t deadline_ns,
                               struct base_error *error)
 {
-    struct pollfd rank_0 = {.fd = meeting->sockets[0], .events = POLLIN};
+    const bool attends = known && meeting->way->attend;
+    struct pollfd *polls = meeting->polls;
     for (int left = 1; left > 0; left = boot_wait_left(&meeting->wait, deadline_ns, 1000)) {
-        const int ready = poll(&rank_0, 1, left);
+        polls[0] = (struct pollfd){.fd = meeting->sockets[0], .events = POLLIN};
+        const int more = attends ? meeting->way->attend_poll(meeting, polls + 1) : 0;
+        const int ready = poll(polls, 1 + (nfds_t)more, left);
         if (ready < 0 && errno != EINTR)
             return zero_fail_errno(error, ZERO_E_IO, errno, "waiting for rank 0");
-        if (ready > 0)
+        if (ready > 0 && polls[0].revents)
             return ZERO_OK;
-        if (known)
-            remind(meeting, missing_text(meeting), NULL);
-        else
-            remind(meeting, "rank 0",
-                   "something listens there, but has not answered as rank 0 of this job");
+        const zero_result result =
+            ready >= 0 && more > 0 ? meeting->way->attend(meeting, polls + 1, error) : ZERO_OK;
+        if (result)
+            return result;
+        remind_of(meeting, known);
     }
-    if (boot_wait_stops(&meeting->wait))
-        return boot_fail_stopped(meeting->place->rank, missing_text(meeting), meeting->place->world,
-                                 error);
-    return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
-                     *meeting->missing ? "; it waited for " : "", meeting->missing);
+    return fail_waiting(meeting, error);
 }
 
 // Receives a text of rank 0's into `text`, of `length` + 1 bytes.
@@ -91,7 +113,7 @@ static zero_result hear_answer(struct meeting *meeting, struct boot_call *call,
 {
     const zero_result result =
         boot_receive(call->fd, header, BOOT_NAME_BYTES, call->deadline_ns, error);
-    if (result == ZERO_E_ABORTED && meeting->way->apart)
+    if (result == ZERO_E_ABORTED && meeting->way->apart && !meeting->member)
         return refuse_abort(error);
     if (result)
         return result;
@@ -111,7 +133,7 @@ static zero_result introduce_self(struct meeting *meeting, struct base_error *er
     struct boot_header header = {.type = BOOT_CHALLENGE};
     struct boot_call call = {.fd = meeting->sockets[0],
                              .secret = meeting->secret,
-                             .sides = &boot_sides_of_rank_0,
+                             .sides = meeting->member ? &boot_sides_of_host : &boot_sides_of_rank_0,
                              .claim = &hello->claim,
                              .length = sizeof *hello,
                              .deadline_ns = meeting->way->answer_deadline
@@ -195,32 +217,82 @@ static zero_result hear_missing(struct meeting *meeting, size_t length, struct b
     const zero_result result = hear_text(meeting, ranks, length, error);
     ranks[length < BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES - 1] = '\0';
     memcpy(meeting->missing, ranks, sizeof meeting->missing);
+    if (!result && meeting->way->pass_missing)
+        meeting->way->pass_missing(meeting);
     if (!result && boot_time_left(boot_patience(meeting), 1) == 0)
         return zero_fail(error, ZERO_E_TIMEOUT, "it waited for %s", meeting->missing);
     return result;
 }
 
+// Receives the next message but those that this deals with by itself: which ranks are missing, and
+// that rank 0 refuses one that this rank speaks for.
+static zero_result hear_next(struct meeting *meeting, struct boot_header *header, size_t most,
+                             int *fds, int room, struct base_error *error)
+{
+    const size_t turned = sizeof(struct boot_turned) + BOOT_TEXT_BYTES;
+    zero_result result = ZERO_OK;
+    assert(meeting->place->rank > 0 && meeting->sockets[0] >= 0);
+    do {
+        result = await_word(meeting, true, boot_patience(meeting), error);
+        if (!result)
+            result = boot_receive_with(meeting->sockets[0], header, most > turned ? most : turned,
+                                       fds, room, boot_patience(meeting), error);
+        meeting->told = meeting->told || (result && header->type == BOOT_FAIL);
+        if (!result && header->type == BOOT_MISSING)
+            result = hear_missing(meeting, header->length, error);
+        else if (!result && header->type == BOOT_TURNED && meeting->way->hear_turned)
+            result = meeting->way->hear_turned(meeting, header->length, error);
+        else
+            break;
+    } while (!result);
+    return result;
+}
+
+static zero_result fail_unexpected(const struct boot_header *header, struct base_error *error)
+{
+    return zero_fail(error, ZERO_E_INVALID, "rank 0 sent %u bytes of type %u", header->length,
+                     header->type);
+}
+
+zero_result boot_hear_some(struct meeting *meeting, enum boot_message_type type, void *payload,
+                           size_t most, size_t *length, struct base_error *error)
+{
+    struct boot_header header = {.type = 0};
+    const zero_result result = hear_next(meeting, &header, most, NULL, 0, error);
+    *length = header.length;
+    if (result)
+        return result;
+    if (header.type != type || header.length > most)
+        return fail_unexpected(&header, error);
+    return boot_receive_bytes(meeting->sockets[0], payload, header.length, boot_patience(meeting),
+                              error);
+}
+
 zero_result boot_hear(struct meeting *meeting, enum boot_message_type type, void *payload,
                       size_t length, struct base_error *error)
 {
-    const int socket = meeting->sockets[0];
-    const size_t most = length > BOOT_RANKS_BYTES ? length : BOOT_RANKS_BYTES;
-    struct boot_header header = {.type = BOOT_MISSING};
-    assert(meeting->place->rank > 0 && socket >= 0);
-    zero_result result = ZERO_OK;
-    while (!result && header.type == BOOT_MISSING) {
-        result = await_word(meeting, true, boot_patience(meeting), error);
-        if (!result)
-            result = boot_receive(socket, &header, most, boot_patience(meeting), error);
-        meeting->told = meeting->told || header.type == BOOT_FAIL;
-        if (!result && header.type == BOOT_MISSING)
-            result = hear_missing(meeting, header.length, error);
-    }
-    if (!result && (header.type != type || header.length != length))
-        result = zero_fail(error, ZERO_E_INVALID, "rank 0 sent %u bytes of type %u", header.length,
-                           header.type);
-    return result ? result
-                  : boot_receive_bytes(socket, payload, length, boot_patience(meeting), error);
+    struct boot_header header = {.type = 0};
+    const zero_result result = hear_next(meeting, &header, length, NULL, 0, error);
+    if (result)
+        return result;
+    if (header.type != type || header.length != length)
+        return fail_unexpected(&header, error);
+    return boot_receive_bytes(meeting->sockets[0], payload, length, boot_patience(meeting), error);
+}
+
+zero_result boot_hear_fds(struct meeting *meeting, enum boot_message_type type, int *fds, int count,
+                          struct base_error *error)
+{
+    struct boot_header header = {.type = 0};
+    assert(count > 0 && count <= BOOT_FDS_MAX);
+    const zero_result result = hear_next(meeting, &header, 0, fds, count, error);
+    if (result)
+        return result;
+    if (header.type == type && header.fds == (uint32_t)count && header.length == 0)
+        return ZERO_OK;
+    for (uint32_t i = 0; i < header.fds; i++)
+        boot_fd_close(&fds[i]);
+    return fail_unexpected(&header, error);
 }
 
 static zero_result fail_client(const struct meeting *meeting, zero_result result, const char *why,
@@ -244,7 +316,7 @@ zero_result boot_client(struct meeting *meeting, struct base_error *error)
     zero_result result = call_until_known(meeting, error);
     if (result)
         return result;
-    meeting->wait.grace_ns = BOOT_GRACE_NS;
+    meeting->wait.grace_ns = boot_patience(meeting) - meeting->place->deadline_ns;
     result = meeting->way->finish_client(meeting, &failure);
     boot_fd_close(&meeting->listener);
     if (result && !meeting->told) // rank 0 is not to take it for a death, and tells the others

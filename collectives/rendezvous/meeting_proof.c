@@ -17,6 +17,7 @@ _Static_assert(sizeof(struct boot_claim) == 8 + BASE_NONCE_BYTES &&
                "what introduces a caller has no padding");
 
 const struct boot_sides boot_sides_of_rank_0 = {"zero rank", "zero rank 0"};
+const struct boot_sides boot_sides_of_host = {"zero rank of a host", "zero speaker of a host"};
 const struct boot_sides boot_sides_of_peers = {"zero peer that calls", "zero peer"};
 
 zero_result boot_claim_make(struct boot_claim *claim, const char *secret, struct base_error *error)

@@ -74,20 +74,34 @@ static bool belongs(struct meeting *meeting, struct boot_caller *caller)
 
 static struct boot_reception reception_of(const struct meeting *meeting);
 
-static void take_in(struct meeting *meeting, struct boot_caller *caller)
+static zero_result take_in(struct meeting *meeting, struct boot_caller *caller,
+                           struct base_error *error)
 {
     const struct boot_reception reception = reception_of(meeting);
     const struct boot_hello *hello = &caller->said.hello;
     const int rank = hello->rank;
     assert(meeting->absent > 0 && meeting->sockets[rank] < 0);
-    char text[BOOT_TEXT_BYTES];
-    if (!meeting->way->enter(meeting, caller) || boot_callers_welcome(caller, &reception)) {
+    const zero_result result = meeting->way->enter(meeting, caller, error);
+    if (result < 0)
+        refuse(meeting, caller, result, error->message);
+    if (result < 0)
+        return result;
+    if (result || boot_callers_welcome(caller, &reception)) {
         boot_fd_close(&caller->fd); // it has ended already, and may call again
-        return;
+        return ZERO_OK;
     }
     meeting->sockets[rank] = caller->fd;
-    meeting->pids[rank] = hello->pid;
+    meeting->known[meeting->known_count++] = rank;
     caller->fd = -1;
+    boot_come(meeting, rank, hello->pid);
+    return ZERO_OK;
+}
+
+void boot_come(struct meeting *meeting, int rank, pid_t pid)
+{
+    char text[BOOT_TEXT_BYTES];
+    assert(meeting->absent > 0 && !meeting->pids[rank]);
+    meeting->pids[rank] = pid;
     meeting->absent--;
     base_logf(meeting->place->log, ZERO_LOG_DEBUG, "coll", "%s has come, %d missing",
               boot_rank_text(meeting, rank, text), meeting->absent);
@@ -108,7 +122,7 @@ static bool is_wrong(const struct meeting *meeting, const struct boot_hello *hel
              (hello->pid < 1 || hello->port < 1 || hello->port > BOOT_PORT_MAX))
         base_text_add(why, "rank %d (host %s) can't be process %d that listens at port %u",
                       hello->rank, hello->host, hello->pid, hello->port);
-    else if (meeting->sockets[hello->rank] >= 0)
+    else if (meeting->pids[hello->rank])
         base_text_add(why, "rank %d is there already: %s", hello->rank,
                       boot_rank_text(meeting, hello->rank, text));
     else
@@ -133,7 +147,7 @@ static zero_result introduce(void *user, struct boot_caller *caller, struct base
     if (is_wrong(meeting, hello, &why))
         refuse(meeting, caller, ZERO_E_INVALID, bytes);
     else
-        take_in(meeting, caller);
+        return take_in(meeting, caller, error);
     return ZERO_OK;
 }
 
@@ -154,14 +168,16 @@ static zero_result fail_missing(struct meeting *meeting, struct base_error *erro
 {
     const int world = meeting->place->world;
     struct base_numbers missing;
-    char place[BOOT_TEXT_BYTES];
-    const char *ranks = boot_missing_text(&missing, meeting->sockets, 1, world);
+    char place[BOOT_TEXT_BYTES], come[BOOT_TEXT_BYTES] = "";
+    const char *ranks = boot_missing_text(&missing, meeting->pids, world);
     if (boot_wait_stops(&meeting->wait))
         return boot_fail_stopped(0, ranks, world, error);
     meeting->way->place_text(meeting, place);
+    if (meeting->way->come_text)
+        meeting->way->come_text(meeting, &(struct base_text){come, sizeof come, 0});
     return zero_fail(error, ZERO_E_TIMEOUT,
-                     "%s of %d did not come to the rendezvous in time (%s)%s", ranks, world, place,
-                     meeting->other);
+                     "%s of %d did not come to the rendezvous in time (%s)%s%s", ranks, world,
+                     place, meeting->other, come);
 }
 
 // Tells the ranks that have come which ones have not, unless they know.
@@ -170,11 +186,12 @@ static void tell_missing(struct meeting *meeting, const char *ranks)
     if (strcmp(meeting->missing, ranks) == 0)
         return;
     memcpy(meeting->missing, ranks, strlen(ranks) + 1);
-    for (int rank = 1; rank < meeting->place->world; rank++)
+    for (int i = 0; i < meeting->known_count; i++) {
+        const int socket = meeting->sockets[meeting->known[i]];
         // A rank that does not even take these few bytes is shown the end of its connection.
-        if (meeting->sockets[rank] >= 0 &&
-            boot_send(meeting->sockets[rank], BOOT_MISSING, ranks, strlen(ranks), 0, NULL))
-            shutdown(meeting->sockets[rank], SHUT_RDWR);
+        if (boot_send(socket, BOOT_MISSING, ranks, strlen(ranks), 0, NULL))
+            shutdown(socket, SHUT_RDWR);
+    }
 }
 
 // Says, when it is time to, which ranks are missing: to the ranks that have come, and to the log.
@@ -185,7 +202,7 @@ static void remind(struct meeting *meeting)
     const bool says = boot_wait_says(&meeting->wait, &seconds);
     if (!boot_wait_tells(&meeting->wait) && !says)
         return;
-    const char *ranks = boot_missing_text(&missing, meeting->sockets, 1, meeting->place->world);
+    const char *ranks = boot_missing_text(&missing, meeting->pids, meeting->place->world);
     tell_missing(meeting, ranks);
     if (says)
         meeting->way->say_waiting(meeting, seconds, ranks, NULL);
@@ -198,39 +215,60 @@ zero_result boot_fail_gone(const struct meeting *meeting, int rank, struct base_
                      boot_rank_text(meeting, rank, text));
 }
 
-// A rank that has come says nothing before all have, unless it has been asked to stop.
-static zero_result hear_rank(const struct meeting *meeting, int rank, struct base_error *error)
+// A rank that has come says nothing before all have, unless it speaks for others, or for it or one
+// of them there is no sense in waiting any more.
+static zero_result hear_rank(struct meeting *meeting, int rank, struct base_error *error)
 {
     struct boot_header header;
     struct base_error heard = {.result = ZERO_OK};
     const zero_result result = boot_receive(meeting->sockets[rank], &header, BOOT_TEXT_BYTES,
                                             base_clock_ns() + BOOT_GRACE_NS, &heard);
-    return result == ZERO_E_ABORTED ? zero_fail(error, result, "%s", heard.message)
-                                    : boot_fail_gone(meeting, rank, error);
+    if (!result && header.type == BOOT_MEMBER && header.length == sizeof(struct boot_member) &&
+        meeting->way->hear_member)
+        return meeting->way->hear_member(meeting, rank, error);
+    if (result == ZERO_E_ABORTED)
+        return zero_fail(error, result, "%s", heard.message);
+    if (header.type == BOOT_FAIL && meeting->way->apart)
+        return zero_fail(error, result, "rank %d (host %s): %s", rank, meeting->hosts[rank],
+                         heard.message);
+    return boot_fail_gone(meeting, rank, error);
+}
+
+// Hears those that have something to say.
+static zero_result hear_ranks(struct meeting *meeting, const struct pollfd *polls, int count,
+                              struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int i = 0; i < count && !result; i++)
+        if (polls[i].revents)
+            result = hear_rank(meeting, meeting->known[i], error);
+    return result;
 }
 
 // Waits for whatever comes next and deals with it.
 static zero_result server_turn(struct meeting *meeting, struct base_error *error)
 {
-    const int world = meeting->place->world;
     const struct boot_reception reception = reception_of(meeting);
     const int called = boot_callers_poll(meeting->callers, meeting->listener, meeting->polls);
+    const int known = meeting->known_count;
     struct pollfd *ranks = meeting->polls + called;
-    for (int rank = 0; rank < world; rank++)
-        ranks[rank] = (struct pollfd){.fd = meeting->sockets[rank], .events = POLLIN};
+    for (int i = 0; i < known; i++)
+        ranks[i] = (struct pollfd){.fd = meeting->sockets[meeting->known[i]], .events = POLLIN};
 
     remind(meeting);
     const int left = boot_wait_left(&meeting->wait, meeting->place->deadline_ns,
                                     boot_callers_patience(meeting->callers));
     if (left == 0)
         return fail_missing(meeting, error);
-    if (poll(meeting->polls, (nfds_t)(called + world), left) < 0 && errno != EINTR)
+    const int ready = poll(meeting->polls, (nfds_t)(called + known), left);
+    if (ready < 0 && errno == EINTR)
+        return ZERO_OK;
+    if (ready < 0)
         return zero_fail_errno(error, ZERO_E_IO, errno, "rank 0: waiting for the other ranks");
-    for (int rank = 1; rank < world; rank++)
-        if (meeting->sockets[rank] >= 0 && ranks[rank].revents)
-            return hear_rank(meeting, rank, error);
-    return boot_callers_receive(meeting->callers, &reception, meeting, meeting->listener,
-                                meeting->polls, error);
+    const zero_result result = hear_ranks(meeting, ranks, known, error);
+    return result ? result
+                  : boot_callers_receive(meeting->callers, &reception, meeting, meeting->listener,
+                                         meeting->polls, error);
 }
 
 /* ------------------------------------------------------------------ then */
@@ -240,7 +278,8 @@ zero_result boot_send_all(const struct meeting *meeting, enum boot_message_type 
 {
     char text[BOOT_TEXT_BYTES];
     assert(meeting->place->rank == 0 && meeting->absent == 0);
-    for (int rank = 1; rank < meeting->place->world; rank++) {
+    for (int i = 0; i < meeting->known_count; i++) {
+        const int rank = meeting->known[i];
         struct base_error sent = {.result = ZERO_OK};
         const zero_result result = boot_send(meeting->sockets[rank], type, payload, length,
                                              meeting->place->deadline_ns, &sent);
@@ -263,9 +302,8 @@ zero_result boot_server(struct meeting *meeting, struct base_error *error)
     meeting->wait.asked = NULL; // all have come: they learn of a request together
     if (!result)
         result = meeting->way->finish_server(meeting, &failure);
-    for (int rank = 1; result && rank < meeting->place->world; rank++)
-        if (meeting->sockets[rank] >= 0)
-            boot_send_failure(meeting->sockets[rank], result, failure.message);
+    for (int i = 0; result && i < meeting->known_count; i++)
+        boot_send_failure(meeting->sockets[meeting->known[i]], result, failure.message);
     // On several hosts, callers that have not said who they are may be strangers: they hear
     // nothing.
     for (int i = 0; result && !meeting->way->apart && i < meeting->callers->count; i++)

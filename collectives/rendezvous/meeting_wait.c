@@ -80,12 +80,11 @@ zero_result boot_fail_stopped(int rank, const char *ranks, int world, struct bas
                      rank, ranks, world);
 }
 
-const char *boot_missing_text(struct base_numbers *missing, const int *sockets, int first,
-                              int world)
+const char *boot_missing_text(struct base_numbers *missing, const pid_t *pids, int world)
 {
     *missing = (struct base_numbers){.count = 0};
-    for (int rank = first; rank < world; rank++)
-        if (sockets[rank] < 0)
+    for (int rank = 0; rank < world; rank++)
+        if (pids[rank] == 0)
             base_numbers_add(missing, rank);
     return base_numbers_text(missing, "rank");
 }

@@ -5,7 +5,9 @@
 #include "collectives/rendezvous/mesh_internal.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t busy_ns = UINT64_C(30000000000); // for a port to become free
 
@@ -64,6 +66,9 @@ static zero_result listen_for_clients(struct meeting *meeting, struct base_error
 
 static zero_result call_master(struct meeting *meeting, struct base_error *error)
 {
+    const zero_result result = mesh_gather(meeting, error);
+    if (result || meeting->member)
+        return result;
     return mesh_call(&meeting->sockets[0], meeting->master, meeting->turn, boot_patience(meeting),
                      error)
                ? ZERO_AGAIN
@@ -85,7 +90,7 @@ static uint64_t answer_deadline(const struct meeting *meeting)
 {
     const uint64_t names = (uint64_t)mesh_count_names(meeting->master);
     const uint64_t now = base_clock_ns(), deadline = boot_patience(meeting);
-    if (names == 1 || now >= deadline)
+    if (names == 1 || meeting->member || now >= deadline)
         return deadline;
     const uint64_t part = (deadline - now) / (names + 1);
     const uint64_t limit = part < answer_least_ns  ? answer_least_ns
@@ -188,6 +193,12 @@ static const struct boot_way several_hosts = {
     .is_elsewhere = is_elsewhere,
     .answer_deadline = answer_deadline,
     .enter = mesh_enter,
+    .hear_member = mesh_hear_member,
+    .come_text = mesh_come_text,
+    .attend_poll = mesh_gather_poll,
+    .attend = mesh_gather_attend,
+    .hear_turned = mesh_gather_turned,
+    .pass_missing = mesh_gather_missing,
     .caller_text = caller_text,
     .place_text = place_text,
     .unreached_text = unreached_text,
@@ -208,42 +219,53 @@ static void find_host_id(const struct boot_meeting *place,
     base_hash128_bytes(base_hash128(place->host_id, strlen(place->host_id), 0), host_id);
 }
 
-static bool same_host(const struct mesh_entry *a, const struct mesh_entry *b)
-{
-    return memcmp(a->host_id, b->host_id, sizeof a->host_id) == 0;
-}
-
 // Finds each rank's leader, and counts the ranks on the host of this one.
 static void find_hosts(const struct meeting *meeting, struct boot_mesh *mesh)
 {
-    const struct mesh_entry *entries = meeting->table->entries;
+    const struct mesh_places *places = meeting->places;
     const int own = meeting->place->rank;
+    assert(places->count > 0 && places->entries[0].rank == 0);
     for (int rank = 0; rank < mesh->world; rank++) {
-        int leader = 0;
-        while (leader < rank && !same_host(&entries[leader], &entries[rank]))
-            leader++;
-        mesh->leaders[rank] = leader;
+        const int entry = (int)places->table->ranks[rank].entry;
+        mesh->leaders[rank] = places->entries[mesh_leader_entry(places, entry)].rank;
+        mesh->host_count += mesh->leaders[rank] == rank;
     }
     for (int rank = 0; rank < mesh->world; rank++) {
         const bool here = mesh->leaders[rank] == mesh->leaders[own];
         mesh->local_world += here;
         mesh->local_rank += here && rank < own;
     }
-    mesh->token = meeting->table->token;
+    mesh->token = places->table->token;
 }
 
 static bool allocate(struct boot_mesh *mesh, struct meeting *meeting)
 {
-    const size_t world = (size_t)meeting->place->world;
-    mesh->world = meeting->place->world;
+    const struct boot_meeting *place = meeting->place;
+    const size_t world = (size_t)place->world;
+    mesh->world = place->world;
     mesh->sockets = meeting->sockets = base_calloc(world, sizeof *mesh->sockets);
     mesh->hosts = meeting->hosts = base_calloc(world, sizeof *mesh->hosts);
     mesh->pids = meeting->pids = base_calloc(world, sizeof *mesh->pids);
     mesh->leaders = base_calloc(world, sizeof *mesh->leaders);
-    meeting->table = base_calloc(1, mesh_table_bytes(mesh->world));
+    if (place->rank > 0 && !place->each_rank)
+        meeting->gathering = mesh_gathering_create(place);
     for (size_t rank = 0; mesh->sockets && rank < world; rank++)
         mesh->sockets[rank] = -1;
-    return mesh->sockets && mesh->hosts && mesh->pids && mesh->leaders && meeting->table;
+    return mesh_places_create(meeting->places, place) && mesh->sockets && mesh->hosts &&
+           mesh->pids && mesh->leaders &&
+           (meeting->gathering || place->rank == 0 || place->each_rank);
+}
+
+// Rank 0 calls no other one: it is the first entry, at no address.
+static void enter_rank_0(const struct meeting *meeting)
+{
+    struct mesh_places *places = meeting->places;
+    struct mesh_entry *own = &places->entries[0];
+    assert(meeting->place->rank == 0 && places->count == 0);
+    memcpy(own->host_id, meeting->hello.host_id, sizeof own->host_id);
+    boot_host_name(own->host);
+    places->table->ranks[0].pid = getpid();
+    places->count = 1;
 }
 
 // A rank that cannot prove that it knows the secret says so before any other waits for it.
@@ -261,29 +283,41 @@ static zero_result meet(struct meeting *meeting, struct boot_mesh *mesh, struct 
     if (!allocate(mesh, meeting))
         return boot_fail_memory(meeting->place, error);
     find_host_id(meeting->place, meeting->hello.host_id);
-    zero_result result = check_secret(meeting, error);
+    if (meeting->place->rank == 0)
+        enter_rank_0(meeting);
+    struct base_error why = {.result = ZERO_OK};
+    zero_result result = check_secret(meeting, &why);
     if (!result)
-        result = boot_meeting_run(meeting, error);
-    if (!result)
-        find_hosts(meeting, mesh);
-    return result;
+        result = boot_meeting_run(meeting, &why);
+    // Those that wait for this rank to speak for them find out by themselves what is wrong.
+    mesh_gather_close(meeting, result ? ZERO_E_PEER : ZERO_OK, why.message);
+    if (result)
+        return zero_fail(error, result, "%s", why.message);
+    find_hosts(meeting, mesh);
+    return ZERO_OK;
 }
 
 zero_result boot_mesh_open(struct boot_mesh *mesh, const struct boot_meeting *place,
                            const struct boot_master *master, struct base_error *error)
 {
     *mesh = (struct boot_mesh){.world = 0};
-    zero_result result = boot_meeting_check(place, BOOT_MESH_MAX, error);
+    zero_result result =
+        boot_meeting_check(place, place->each_rank ? BOOT_MESH_MAX : BOOT_WORLD_MAX, error);
     if (result)
         return result;
     if (place->world > 1 && (!*master->address || master->port < 1 || master->port > BOOT_PORT_MAX))
         return zero_fail(error, ZERO_E_INVALID,
                          "rank %d: rank 0 at \"%s\", port %d: no rank can listen there",
                          place->rank, master->address, master->port);
-    struct meeting meeting = {
-        .way = &several_hosts, .place = place, .master = master, .secret = master->secret};
+    struct mesh_places places = {.count = 0};
+    struct meeting meeting = {.way = &several_hosts,
+                              .place = place,
+                              .master = master,
+                              .secret = master->secret,
+                              .places = &places};
     result = meet(&meeting, mesh, error);
-    base_free(meeting.table);
+    mesh_places_free(&places);
+    base_free(meeting.gathering);
     if (result)
         boot_mesh_close(mesh);
     return result;

@@ -1,10 +1,14 @@
 /**
- * collectives/rendezvous/mesh.h: how ranks of several hosts meet, and get a connection to each
- * other.
+ * collectives/rendezvous/mesh.h: how ranks of several hosts meet, and how their hosts get a
+ * connection to each other.
  *
- * Rank 0 listens at an address that every rank finds in its launcher's environment; the others call
- * it until it answers. When all have come it gives each the addresses of all, and each calls those
- * of lower numbers. Ranks connect by TCP, over IPv4 or IPv6.
+ * They meet in two levels. The ranks of one host, but for rank 0, gather at an abstract unix
+ * socket, whose name is made of the job and the host. The first one that is there is their speaker;
+ * no rank needs to know how many there are. Rank 0 listens at an address that every rank finds in
+ * its launcher's environment. A speaker calls it until it answers, tells it of each rank of its
+ * host that comes, and passes on what it says. When all have come rank 0 gives each speaker the
+ * addresses of all speakers, and each calls those of lower numbers. Then it hands its connections
+ * over to its host's leader, the lowest rank there. Hosts connect by TCP, over IPv4 or IPv6.
  *
  * If the job has a secret, both sides of each of these calls prove that they know it (base/hmac.h),
  * before either believes the other; the secret itself is never sent. It protects the meeting from
@@ -23,7 +27,8 @@ enum {
     BOOT_ADDRESS_BYTES = 256, /**< rank 0's host as a launcher gives it, with its final zero */
     BOOT_SECRET_BYTES = 128,  /**< a job's secret with its final zero */
     BOOT_PORT_MAX = 65535,
-    BOOT_MESH_MAX = 512,     /**< the most ranks that meet so: each has a socket to every other */
+    BOOT_MESH_MAX = 512,     /**< the most hosts that meet so: each has a socket to every other;
+                                  with boot_meeting.each_rank the most ranks */
     BOOT_HOST_ID_BYTES = 16, /**< what tells hosts apart */
 };
 
@@ -95,27 +100,31 @@ void boot_host_id(unsigned char host_id[BOOT_HOST_ID_BYTES]);
 /** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
 struct boot_mesh {
     int world;
-    int *sockets;                   /**< of every rank: connected, not blocking, close-on-exec,
-                                         without delay (TCP_NODELAY); -1: this rank itself */
+    int *sockets;                   /**< by rank: connected, not blocking, close-on-exec, without
+                                         delay (TCP_NODELAY). A leader has one to the leader of each
+                                         other host; with boot_meeting.each_rank each rank has one
+                                         to each other rank; else -1 */
     char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
     pid_t *pids;                    /**< of every rank, as it numbers itself there */
     int local_rank, local_world;    /**< this rank among those of its host, and how many these are:
                                          ranks whose boot_host_id() is equal */
     int *leaders;                   /**< of every rank: the lowest rank of its host. NULL, of a mesh
                                          that was not opened but made: each has a host of its own */
+    int host_count;                 /**< hosts that these are */
     uint64_t token;                 /**< a random number, the same on all ranks of a meeting */
 };
 
 /**
  * Meets the other ranks, on whatever hosts: `meeting` as for boot_meet(), but for up to
- * BOOT_MESH_MAX ranks. Returns when all ranks have all their connections; one that rank 0 then
- * cannot tell so fails alone, and to the others its connections end. Messages are bounded and
- * checked; a caller that isn't a missing rank of this job, or does not know its secret, is refused
- * and logged. A caller has 2 s to introduce itself, and 2 s to answer when it is asked for a proof.
- * Then it is refused, too. Where descriptors are used up, the caller that has been silent longest
- * has 0.5 s. Rank 0 is called until the deadline, also where its name does not resolve, for which
- * there is no limit but the resolver's own; another rank three times. A port that is in use is
- * waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
+ * BOOT_WORLD_MAX ranks of BOOT_MESH_MAX hosts, each with at most BOOT_HOST_RANKS_MAX. Returns when
+ * all leaders have all their connections; a rank that cannot be told so then fails alone, and to
+ * the others its connections end. Messages are bounded and checked; a caller that isn't a missing
+ * rank of this job, or does not know its secret, is refused and logged. Ranks of a host are also
+ * known by their user. A caller has 2 s to introduce itself, and 2 s to answer when it is asked for
+ * a proof. Then it is refused, too. Where descriptors are used up, the caller that has been silent
+ * longest has 0.5 s. Rank 0 is called until the deadline, also where its name does not resolve, for
+ * which there is no limit but the resolver's own; another rank three times. A port that is in use
+ * is waited for by rank 0 for up to 30 s. A rank that waits says so at growing intervals, as a
  * warning: where, and for which ranks. *Collective.*
  *
  * Points of base/fault.h: boot.socket, boot.accept, boot.send, boot.receive (each call).

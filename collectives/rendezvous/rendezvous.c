@@ -12,8 +12,7 @@
 
 /* ------------------------------------------------------------------ where ranks meet */
 
-// The process at the other end of a connection; false with errno.
-static bool find_peer(int fd, struct ucred *peer)
+bool boot_find_peer(int fd, struct ucred *peer)
 {
     socklen_t size = sizeof *peer;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &size) == 0;
@@ -24,7 +23,8 @@ static pid_t listener_pid(const struct sockaddr_un *address, socklen_t length)
 {
     struct ucred peer = {.pid = 0};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && (connect(fd, (const struct sockaddr *)address, length) || !find_peer(fd, &peer)))
+    if (fd >= 0 &&
+        (connect(fd, (const struct sockaddr *)address, length) || !boot_find_peer(fd, &peer)))
         peer.pid = 0;
     boot_fd_close(&fd);
     return peer.pid;
@@ -67,7 +67,7 @@ static zero_result call_here(struct meeting *meeting, struct base_error *error)
         return errnum == ECONNREFUSED || errnum == EAGAIN || errnum == EINTR ? ZERO_AGAIN
                                                                              : ZERO_E_IO;
     }
-    if (!find_peer(*fd, &peer))
+    if (!boot_find_peer(*fd, &peer))
         return zero_fail_errno(error, ZERO_E_IO, errno, "finding the process that listens");
     if (peer.uid != geteuid())
         return zero_fail(error, ZERO_E_INVALID,
@@ -77,24 +77,26 @@ static zero_result call_here(struct meeting *meeting, struct base_error *error)
     return ZERO_OK;
 }
 
-static const char *admit(void *user, struct boot_caller *caller)
+const char *boot_admit_user(void *user, struct boot_caller *caller)
 {
     (void)user;
     struct ucred peer;
-    if (!find_peer(caller->fd, &peer))
+    if (!boot_find_peer(caller->fd, &peer))
         return "the system does not say who it is";
     caller->pid = peer.pid;
     return peer.uid == geteuid() ? NULL : "it belongs to another user";
 }
 
-static bool enter(struct meeting *meeting, const struct boot_caller *caller)
+static zero_result enter(struct meeting *meeting, const struct boot_caller *caller,
+                         struct base_error *error)
 {
     (void)meeting;
     (void)caller;
-    return true;
+    (void)error;
+    return ZERO_OK;
 }
 
-static void caller_text(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES])
+static void process_text(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES])
 {
     snprintf(text, BOOT_TEXT_BYTES, "process %d", (int)caller->pid);
 }
@@ -157,9 +159,9 @@ static const struct boot_way one_host = {
     .name = "one host",
     .listen = listen_here,
     .call = call_here,
-    .admit = admit,
+    .admit = boot_admit_user,
     .enter = enter,
-    .caller_text = caller_text,
+    .caller_text = process_text,
     .place_text = place_text,
     .unreached_text = unreached_text,
     .say_waiting = say_waiting,

@@ -130,6 +130,8 @@ struct boot_meeting {
                                      missing ranks at most; NULL: it never is */
     const char *host_id;        /**< boot_mesh_open(): stands for this host, as boot_host_id() would
                                   find it out; NULL: it does */
+    bool each_rank;             /**< boot_mesh_open(): every rank gets a connection to each other
+                                     one, those of its host included */
     bool all_here;              /**< boot_meet(): all ranks are known to be on this host, so that no
                                      message speaks of others */
     bool (*in_vain)(void *user); /**< boot_meet(): whether a rank will not come, as this one knows

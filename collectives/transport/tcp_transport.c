@@ -288,6 +288,7 @@ static zero_result meet_ranks(struct coll_comm *comm, const struct coll_config *
         .log = config->log,
         .remind_ns = config->remind_ns,
         .asked = config->asked,
+        .each_rank = true,
     };
     struct boot_mesh mesh;
     zero_result result = boot_mesh_open(&mesh, &meeting, config->master, error);

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORLD = 4, CALLED = 1, CLIENT = 2, CALLER = 3 };
+enum { WORLD = 4, CALLED = 1, CLIENT = 2, CALLER = 3, CALLS = 4 };
 
 static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
     [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
@@ -28,10 +28,12 @@ static const unsigned char loopback[MESH_ADDRESS_BYTES] = {
 struct said {
     struct boot_header header;
     uint64_t token;
+    struct mesh_rank ranks[WORLD];
     struct mesh_entry entries[WORLD];
 };
 
 _Static_assert(sizeof(struct said) == sizeof(struct boot_header) + sizeof(uint64_t) +
+                                          WORLD * sizeof(struct mesh_rank) +
                                           WORLD * sizeof(struct mesh_entry),
                "what is sent has no padding");
 
@@ -96,7 +98,9 @@ static struct said right_table(const struct session *session, const struct boot_
         entry->port = rank == CLIENT   ? hello->port
                       : rank == CALLED ? (uint32_t)session->called_port
                                        : (uint32_t)rank; // no rank is to call that
-        entry->pid = hello->pid;
+        entry->rank = rank;
+        entry->host_id[0] = (unsigned char)rank;
+        said.ranks[rank] = (struct mesh_rank){.pid = hello->pid, .entry = (uint32_t)rank};
         snprintf(entry->host, sizeof entry->host, "node%d", rank);
     }
     return said;
@@ -113,7 +117,8 @@ static void damage_table(struct session *session, struct said *said)
 {
     struct mesh_entry *entry = &said->entries[roll(session, WORLD)];
     static const uint32_t edges[] = {0, 1, 65535, 65536, INT32_MAX, UINT32_MAX};
-    switch (roll(session, 6)) {
+    struct mesh_rank *rank = &said->ranks[roll(session, WORLD)];
+    switch (roll(session, 7)) {
     case 0:
         memset(entry->address, 0, sizeof entry->address);
         return;
@@ -121,13 +126,16 @@ static void damage_table(struct session *session, struct said *said)
         entry->port = edges[roll(session, sizeof edges / sizeof *edges)];
         return;
     case 2:
-        entry->pid = (int32_t)edges[roll(session, sizeof edges / sizeof *edges)];
+        rank->pid = (int32_t)edges[roll(session, sizeof edges / sizeof *edges)];
         return;
     case 3:
         memset(entry->host, (int)roll(session, 256), sizeof entry->host);
         return;
     case 4:
         *entry = said->entries[roll(session, WORLD)];
+        return;
+    case 5:
+        damage_byte(session, rank, sizeof *rank);
         return;
     default:
         damage_byte(session, &entry->port, sizeof *entry - offsetof(struct mesh_entry, port));
@@ -202,6 +210,23 @@ static int take_guest(int listener, struct boot_hello *hello, uint64_t deadline)
     return fd;
 }
 
+/** Answers as CALLED, if the client calls it; until it has hung up or says something. */
+static void be_called(const struct session *session, int client)
+{
+    const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
+    struct pollfd polls[2] = {{.fd = client, .events = POLLIN},
+                              {.fd = session->called, .events = POLLIN}};
+    int fds[CALLS] = {-1, -1, -1, -1}, count = 0;
+    while (count < CALLS && !polls[0].revents && base_clock_ns() < deadline) {
+        poll(polls, 2, 100);
+        if (polls[1].revents && !boot_accept(&fds[count], session->called, NULL) && fds[count] >= 0)
+            say(fds[count++], BOOT_KNOWN);
+    }
+    poll(polls, 1, 20000);
+    for (int i = 0; i < count; i++)
+        boot_fd_close(&fds[i]);
+}
+
 /** Plays the others until the client is connected to all, or has hung up. */
 static void be_others(struct session *session)
 {
@@ -219,6 +244,7 @@ static void be_others(struct session *session)
         say_missing(session, fd);
     send(fd, &said, sizeof said, MSG_NOSIGNAL);
     int caller = call_guest(&said, (int)hello.port);
+    be_called(session, fd);
     if (!boot_receive(fd, &header, 0, deadline, NULL))
         say(fd, BOOT_GO);
     boot_fd_close(&caller);

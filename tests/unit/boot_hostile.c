@@ -84,7 +84,7 @@ static int make_intruders(const struct boot_ranks *ranks, struct intruder intrud
     int n = 0;
     intruders[n] = right_hello(ranks, "another magic", "it is no rank of zero");
     intruders[n++].header.magic++;
-    intruders[n] = right_hello(ranks, "another version", "speaks version 5 of the rendezvous");
+    intruders[n] = right_hello(ranks, "another version", "speaks version 6 of the rendezvous");
     intruders[n++].header.protocol++;
     intruders[n] = right_hello(ranks, "another job", "it is of job x");
     intruders[n++].hello.job[0] = 'x';

@@ -19,6 +19,7 @@ static const uint64_t patience_ns = UINT64_C(20000000000);
 
 struct table {
     uint64_t token;
+    struct mesh_rank ranks[4];
     struct mesh_entry entries[4];
 };
 
@@ -29,8 +30,10 @@ static struct table right_table(int pid)
     for (int rank = 0; rank < 4; rank++) {
         struct mesh_entry *entry = &table.entries[rank];
         *entry = (struct mesh_entry){.address = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1},
-                                     .pid = pid + 2 - rank};
-        entry->port = (uint32_t)rank; // no rank is to call that
+                                     .port = (uint32_t)rank, // no rank is to call that
+                                     .rank = rank,
+                                     .host_id = {(unsigned char)rank}};
+        table.ranks[rank] = (struct mesh_rank){.pid = pid + 2 - rank, .entry = (uint32_t)rank};
         snprintf(entry->host, sizeof entry->host, "node%d", rank);
     }
     return table;
@@ -58,11 +61,11 @@ static void great_port(struct table *table)
 }
 static void no_process(struct table *table)
 {
-    table->entries[0].pid = -1;
+    table->ranks[0].pid = -1;
 }
 static void other_process(struct table *table)
 {
-    table->entries[2].pid++;
+    table->ranks[2].pid++;
 }
 static void no_address(struct table *table)
 {
@@ -75,6 +78,24 @@ static void any_address(struct table *table)
 static void one_place(struct table *table)
 {
     table->entries[3].port = table->entries[1].port;
+}
+
+static void no_speaker(struct table *table)
+{
+    table->ranks[3].entry = 4;
+}
+static void other_order(struct table *table)
+{
+    table->ranks[1].entry = 2;
+    table->ranks[2].entry = 1;
+}
+static void speaker_of_none(struct table *table)
+{
+    table->ranks[3].entry = 1;
+}
+static void speaker_for_another(struct table *table)
+{
+    table->ranks[3].entry = 2;
 }
 
 /** Rank 2 of 4, and an impostor that has heard where it listens. */
@@ -143,6 +164,10 @@ static void a_table_that_cannot_be_is_refused(void **state)
     hear_table(no_address, "no address of rank 1 (host node1)");
     hear_table(any_address, "no address of rank 3 (host node3)");
     hear_table(one_place, "that ranks 1 and 3 listen at one port, 1");
+    hear_table(no_speaker, "that rank 3 is of speaker 4 of 4");
+    hear_table(other_order, "that rank 1 is of speaker 2 of 4");
+    hear_table(speaker_of_none, "that 4 ranks have 3 speakers, and has 4");
+    hear_table(speaker_for_another, "that this rank speaks for rank 3");
 }
 
 // A CSI of one byte.
@@ -186,9 +211,12 @@ static void silent_callers_hold_up_nobody(void **state)
     const int caller = call(&table.entries[2], deceived.hello.port);
     boot_send(caller, BOOT_PEER, &peer, sizeof peer, base_clock_ns() + patience_ns, NULL);
     send_table(&deceived, &table);
+    const int called = mesh_ranks_take_call(&deceived.ranks, deceived.listener);
+    boot_send(called, BOOT_KNOWN, NULL, 0, base_clock_ns() + patience_ns, NULL);
     assert_int_equal(boot_receive(deceived.fd, &header, 0, base_clock_ns() + patience_ns, NULL),
                      ZERO_OK);
     assert_int_equal(header.type, BOOT_READY);
+    close(called);
     end(&deceived);
     boot_ranks_expect(&deceived.ranks.set, 0, ZERO_E_PEER, "it has closed its connection", NULL);
     close(caller);

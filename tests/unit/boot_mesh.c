@@ -54,7 +54,10 @@ static void any_number_of_ranks_meets(void **state)
             mesh_ranks_begin(&ranks, addresses[a], 30000);
             // Rank 0 last: the others call before it listens.
             for (int rank = worlds[w] - 1; rank >= 0; rank--)
-                mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank, .world = worlds[w]});
+                mesh_ranks_start(&ranks, &(struct mesh_role){.rank = rank,
+                                                             .world = worlds[w],
+                                                             .host_id = w % 2 ? "one" : NULL,
+                                                             .each_rank = w % 2});
             expect_all_good(&ranks);
         }
     }
@@ -161,8 +164,8 @@ static void strangers_are_refused_and_told_why(void **state)
     const int guess =
         mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3, .secret = "swordfisj"});
     const int beyond = mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3});
-    const int twice =
-        mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish"});
+    const int twice = mesh_ranks_start(
+        &ranks, &(struct mesh_role){.rank = 1, .world = 3, .secret = "swordfish", .host_id = "z"});
     boot_ranks_await_refusals(&ranks.set, 4);
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 2, .world = 3, .secret = "swordfish"});
     mesh_ranks_end(&ranks);
@@ -196,9 +199,14 @@ static void arguments_are_checked(void **state)
 {
     (void)state;
     const struct boot_master nowhere = {.port = 0};
-    struct boot_meeting meeting = {.world = 513, .job = "j", .name = "n"};
+    struct boot_meeting meeting = {.world = 16385, .job = "j", .name = "n"};
     struct boot_mesh mesh;
     struct base_error error = {.result = ZERO_OK};
+    assert_int_equal(boot_mesh_open(&mesh, &meeting, &nowhere, &error), ZERO_E_INVALID);
+    assert_non_null(strstr(error.message, "1 to 16384 ranks"));
+    base_error_clear(&error);
+    meeting.world = 513;
+    meeting.each_rank = true;
     assert_int_equal(boot_mesh_open(&mesh, &meeting, &nowhere, &error), ZERO_E_INVALID);
     assert_non_null(strstr(error.message, "1 to 512 ranks"));
     base_error_clear(&error);
@@ -489,6 +497,7 @@ static void only_the_missing_rank_is_let_in(void **state)
     struct boot_header header;
     struct {
         uint64_t token;
+        struct mesh_rank ranks[3];
         struct mesh_entry entries[3];
     } table;
     const uint64_t deadline = base_clock_ns() + UINT64_C(20000000000);
@@ -496,7 +505,7 @@ static void only_the_missing_rank_is_let_in(void **state)
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 0, .world = 3});
     mesh_ranks_start(&ranks, &(struct mesh_role){.rank = 1, .world = 3});
     const int fd = pretend(&ranks, 2, 3);
-    assert_int_equal(mesh_table_bytes(3), sizeof table);
+    assert_int_equal(mesh_table_bytes(3, 3), sizeof table);
     assert_int_equal(boot_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
     assert_int_equal(boot_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
     expect_hung_up(call_peer(&table.entries[1], table.token + 1, 2));
@@ -644,6 +653,7 @@ static void strangers_do_not_use_up_a_guests_descriptors(void **state)
     struct boot_header header;
     struct {
         uint64_t token;
+        struct mesh_rank ranks[3];
         struct mesh_entry entries[3];
     } table;
     int strangers[STRANGERS];

@@ -35,7 +35,7 @@ static void another_version_is_named(void **state)
         .magic = BOOT_MAGIC, .protocol = BOOT_PROTOCOL + 1, .type = BOOT_KNOWN};
     assert_int_equal(send(fd, &welcome, sizeof welcome, 0), sizeof welcome);
     boot_ranks_wait(&ranks, 0);
-    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 5 of the rendezvous",
+    boot_ranks_expect(&ranks, 0, ZERO_E_VERSION, "speaks version 6 of the rendezvous",
                       "link all ranks with the same library");
     boot_fd_close(&fd);
     boot_fd_close(&listener);

@@ -150,6 +150,7 @@ static void a_silent_rank_0_costs_no_more_than_the_time(void **state)
 
 struct table {
     uint64_t token;
+    struct mesh_rank ranks[3];
     struct mesh_entry entries[3];
 };
 

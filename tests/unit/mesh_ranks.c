@@ -24,27 +24,29 @@ static void check(struct boot_verdict *verdict, bool condition, const char *what
 
 // Tells every peer who talks to whom, and hears the same, or that it has gone: rank 0 may have told
 // this rank that all have met, and then not reach the next one.
-static void talk(const struct boot_mesh *mesh, int rank, struct boot_verdict *verdict)
+static void talk(const struct boot_mesh *mesh, int rank, bool each, struct boot_verdict *verdict)
 {
     const uint64_t deadline_ns = base_clock_ns() + UINT64_C(20000000000);
     char host[256];
     gethostname(host, sizeof host);
-    check(verdict, mesh->sockets[rank] == -1, "a socket to oneself");
     for (int peer = 0; peer < mesh->world; peer++) {
+        const bool leaders = mesh->leaders[peer] == peer && mesh->leaders[rank] == rank;
+        check(verdict, (mesh->sockets[peer] >= 0) == (peer != rank && (each || leaders)),
+              "a connection to other ranks than leaders");
         unsigned char address[MESH_ADDRESS_BYTES];
         int port;
         if (mesh_address(mesh->sockets[peer], true, address, &port) && mesh_is_loopback(address))
             verdict->inside = true;
         const int mine[3] = {rank, peer, getpid()};
         check(verdict, strncmp(mesh->hosts[peer], host, BOOT_HOST_BYTES - 1) == 0, "host's name");
-        if (peer != rank)
+        if (mesh->sockets[peer] >= 0)
             boot_send(mesh->sockets[peer], BOOT_PEER, mine, sizeof mine, deadline_ns,
                       &verdict->error);
     }
     for (int peer = 0; peer < mesh->world; peer++) {
         struct boot_header header;
         int theirs[3];
-        if (peer == rank ||
+        if (mesh->sockets[peer] < 0 ||
             boot_receive(mesh->sockets[peer], &header, sizeof theirs, deadline_ns,
                          &verdict->error) ||
             boot_receive_bytes(mesh->sockets[peer], theirs, sizeof theirs, deadline_ns,
@@ -86,6 +88,8 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
         limit_descriptors(verdict, role->spare);
     check(verdict, base_fault_set(role->fault, NULL) == ZERO_OK, "fault");
     const char *names = role->names ? role->names : "m";
+    char host[16];
+    snprintf(host, sizeof host, "host %d", role->rank);
     for (; *names && !verdict->error.result; names++) {
         const char name[2] = {*names, '\0'};
         const struct boot_meeting meeting = {.rank = role->rank,
@@ -96,7 +100,8 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
                                              .log = &log,
                                              .remind_ns = ranks->set.remind_ns,
                                              .asked = ranks->set.asked,
-                                             .host_id = role->host_id};
+                                             .host_id = role->host_id ? role->host_id : host,
+                                             .each_rank = role->each_rank};
         struct boot_mesh mesh;
         usleep((useconds_t)role->pause_ms * 1000);
         const zero_result met = boot_mesh_open(&mesh, &meeting, &master, &verdict->error);
@@ -105,7 +110,7 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
         verdict->local_rank = mesh.local_rank;
         verdict->local_world = mesh.local_world;
         if (met == ZERO_OK)
-            talk(&mesh, role->rank, verdict);
+            talk(&mesh, role->rank, role->each_rank, verdict);
         else
             verdict->leaked = boot_ranks_descriptors() != before;
         boot_mesh_close(&mesh);

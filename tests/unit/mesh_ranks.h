@@ -25,7 +25,8 @@ struct mesh_role {
     const char *names;   /**< a letter for each communicator that it opens, one after the other;
                               NULL: one called "main" */
     const char *fault;   /**< of base/fault.h; NULL: none */
-    const char *host_id; /**< boot_meeting.host_id; NULL: this host */
+    const char *host_id; /**< boot_meeting.host_id; NULL: each rank has a host of its own */
+    bool each_rank;      /**< boot_meeting.each_rank */
     int pause_ms;        /**< before each */
     int spare;           /**< descriptors that it can have; 0: as many as the test */
 };

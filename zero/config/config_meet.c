@@ -122,6 +122,7 @@ zero_result eng_config_meet(struct eng_config *config, bool (*asked)(void), stru
         .deadline_ns = base_clock_ns() + (uint64_t)config->timeout_s * UINT64_C(1000000000),
         .log = &config->log,
         .asked = asked,
+        .each_rank = true,
     };
     zero_result result = ask_manager(config, &meeting, error);
     if (result || !config->unplaced)
