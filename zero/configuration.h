@@ -104,7 +104,7 @@ typedef struct zero_config {
      * micro-batches first; stages 0, 1. Numerics. */
     const char *reduction;
     /** G, a power of two: canonical sums add blocks of G micro-batches first; default 1.
-     * Numerics. */
+     * If it divides the ranks of every host, hosts send one sum of a block. Numerics. */
     int32_t sum_group;
     /** Longest silence of a rank's process before it counts as dead; default 30, ZERO_OFF: no
      * limit. */

@@ -95,6 +95,11 @@ const char *coll_host(const struct coll_comm *comm, int rank)
     return root->transport->host ? root->transport->host(root, coll_root_rank(comm, rank)) : "";
 }
 
+int coll_ranks_a_host(const struct coll_comm *comm)
+{
+    return comm->comm_world->ranks_a_host;
+}
+
 const char *coll_unregistered_path(const struct coll_comm *comm)
 {
     return comm->comm_world->unregistered_path;

@@ -18,6 +18,7 @@ enum {
     COLL_REASON_BYTES = 256,
     COLL_SMALL_BYTES = 64 * 1024, /**< what a small operation moves at a time and rank */
     COLL_SMALL_SLOTS = 2,         /**< small operations that can be under way */
+    COLL_PARTIAL_SLOTS = 2,       /**< reductions whose partial sums can be read */
 };
 
 /** What a request is. */
@@ -107,6 +108,8 @@ struct coll_comm_world {
     const char *unregistered_path; /**< coll_unregistered_path() */
     struct coll_arena *arenas[COLL_ARENAS_MAX];
     uint32_t arena_count;
+    struct coll_arena *partial_sums; /**< coll_partial_sums_create(); NULL: there is none */
+    int ranks_a_host;                /**< coll_ranks_a_host() */
     struct coll_counters counters;
 };
 
@@ -214,6 +217,11 @@ static inline bool coll_is_message(const struct coll_request *request)
 {
     return request->kind == COLL_SEND || request->kind == COLL_RECEIVE;
 }
+
+/* ------------------------------------------------------------------ reduction.c */
+
+/** Elements from one owner's partial sum to the next one's, in memory for all of them. */
+size_t coll_partial_sums_stride(int world, const struct coll_span *spans);
 
 /* ------------------------------------------------------------------ comm_group.c */
 

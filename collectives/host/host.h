@@ -14,6 +14,7 @@
  *   host_publish.c     the all-gather that only says that its blocks are there, and the one that
  *                      the ranks of a host do together.
  *   host_reduce.c      ordered reduce-scatter.
+ *   host_partial.c     sums of a host's blocks in it, which travel instead of contributions.
  *   host_all_reduce.c  all-reduce of long vectors.
  *   host_small.c       the small operations.
  *   host_message.c     send and receive.
@@ -32,6 +33,7 @@
 
 #include "base/kernels/sum.h"
 #include "collectives/comm/call_log.h"
+#include "collectives/host/host_partial.h"
 #include "collectives/host/live_cell.h"
 #include "collectives/provider/provider.h"
 
@@ -78,7 +80,8 @@ struct host_descriptor {
     uint64_t history;         /**< hash of all signatures up to this operation's */
     struct host_place source; /**< of a small operation: `at` is its slot */
     struct host_place target; /**< of an all-reduce, and of an all-gather of a host: where its
-                                 result goes; of an all-to-all: `at` is the number of its table */
+                                 result goes; of an all-to-all: `at` is the number of its table; of
+                                 a reduce-scatter: its partial sums */
     alignas(HOST_INLINE) unsigned char bytes[HOST_INLINE]; /**< of a small operation, if they
                                                                     fit */
     struct coll_signature signature;
@@ -117,8 +120,10 @@ struct host_block {
     alignas(HOST_LINE) _Atomic uint64_t written;  /**< steps of long all-reduces done, two each:
                                                          its share is written, the others' are
                                                          fetched; and two of each all-gather of a
-                                                         host, and of each publication where ranks
-                                                         are on several hosts: its part is here */
+                                                         host, and where ranks are on several hosts
+                                                         of each publication (its part is here) and
+                                                         reduce-scatter (its partial sums are made)
+                                                         */
     alignas(HOST_LINE) _Atomic uint32_t asleep;   /**< of the root: 1: a ringer (host_block.c)
                                                          wakes the owner */
     alignas(HOST_LINE) _Atomic uint32_t gone;     /**< of a group: ranks that will not look at
@@ -176,6 +181,7 @@ struct host_comm {
                                                       block to the far ranks, which have copies;
                                                       NULL: none is far. Any thread */
     struct host_group_slot group_slots[COLL_GROUPS_MAX]; /**< of a root */
+    struct host_partial partial;                         /**< of a root */
     struct coll_provided *provided; /**< of a root: copies what is in arenas of ranks whose memory
                                          this one doesn't share; NULL: it is sent */
 };
@@ -206,7 +212,8 @@ bool coll_host_left(const struct coll_comm *comm, int rank);
 /** This rank is about to leave: it brings nothing more for the ranks of its host. *Local.* */
 void coll_host_retire(struct coll_comm *root);
 
-/** Whether a rank of this host has left, or brings nothing more. *Local.* */
+/** Whether a rank has left, or is about to: then it reads, brings and counts nothing more.
+ * *Local.* */
 bool coll_host_retired(const struct coll_comm *comm, int rank);
 
 /** The functions of the table that all such transports have in common. */
@@ -338,6 +345,10 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
  */
 void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                           int contributors, size_t first_byte, size_t bytes);
+
+/** coll_host_view_ahead() for one rank's place. *Local.* */
+void coll_host_view_next(struct coll_comm *comm, const struct coll_request *request, int rank,
+                         const struct host_place *place, size_t first_byte, size_t bytes);
 
 /** Copies bytes of a rank's memory that can't be addressed, as coll_host_fetch() does. */
 zero_result coll_host_read(struct coll_comm *comm, const struct coll_request *request, int rank,

@@ -44,7 +44,6 @@ void coll_host_retire(struct coll_comm *root)
 
 bool coll_host_retired(const struct coll_comm *comm, int rank)
 {
-    assert(!coll_host_of(comm)->far[rank]);
     return coll_host_left(comm, rank) ||
            atomic_load(&coll_host_of(comm)->blocks[rank]->retired) != 0;
 }

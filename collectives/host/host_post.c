@@ -80,6 +80,7 @@ static void describe_memory(struct host_descriptor *own, const struct coll_comm 
         source = coll_host_place(comm, request->op.reduce_scatter.source,
                                  spans_end(comm, request->op.reduce_scatter.spans) *
                                      base_dtype_bytes(request->op.reduce_scatter.dtype));
+        target = coll_host_partial_slot(comm, request);
         break;
     case COLL_ALL_REDUCE_BULK: {
         const struct coll_all_reduce *op = &request->op.all_reduce;

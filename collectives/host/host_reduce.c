@@ -22,6 +22,13 @@ static bool grouped(const struct coll_reduce_scatter *op)
     return op->sum_group > 1;
 }
 
+/** Whether a contribution is in a sum that its host has made, as the sources are now. */
+static bool is_in_sum(const struct coll_comm *comm, int rank)
+{
+    const struct host_comm *host = coll_host_of(comm);
+    return host->partial.shown && host->far[rank];
+}
+
 /** Whether the accumulator gets its first values, so that nothing of it has to be read. */
 static bool fresh(const struct coll_reduce_scatter *op)
 {
@@ -45,7 +52,7 @@ static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_sc
 {
     struct host_comm *host = coll_host_of(comm);
     for (int rank = 0; rank < op->contributors; rank++) {
-        if (host->met[rank] == HOST_DONE)
+        if (host->met[rank] == HOST_DONE || is_in_sum(comm, rank))
             continue;
         const size_t found =
             base_sum_nonfinite(op->dtype, host->sources[rank], tile->at, tile->count);
@@ -54,6 +61,15 @@ static void report_nonfinite(struct coll_comm *comm, const struct coll_reduce_sc
         host->met[rank] = HOST_DONE;
         op->nonfinite(op->user, rank, tile->first + (found - tile->at));
     }
+}
+
+/** Adds a block's sum to what was before it; `initial`: there was nothing. */
+static bool add_sum(const struct host_comm *host, float *sum, const void *const *block,
+                    const struct tile *tile, size_t at, bool initial)
+{
+    const struct base_pass pass = {
+        .sum = sum, .sources = block, .count = 1, .first = at, .n = tile->count, .store = initial};
+    return host->kernels->sum[ZERO_F32](&pass);
 }
 
 /** Sums a tile block by block: what is left unfinished in op->block, a block that this call begins
@@ -72,6 +88,10 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         taken = (int)(left < most ? left : most);
         assert(taken >= 1 && k + taken <= op->contributors);
         const bool ends = left >= most || op->last, initial = number < op->sum_group;
+        if (is_in_sum(comm, k)) {
+            finite &= add_sum(host, sum, host->sources + k, tile, tile->at, initial);
+            continue;
+        }
         float *partial = initial ? sum : (float *)host->scratch->block;
         if (position > 0 || !ends)
             partial = op->block + tile->first;
@@ -86,10 +106,7 @@ static bool sum_blocks(const struct coll_comm *comm, const struct coll_reduce_sc
         finite &= kernels->sum[op->dtype](&pass);
         if (!ends || partial == sum)
             continue;
-        const void *addend = partial;
-        const struct base_pass last = {
-            .sum = sum, .sources = &addend, .count = 1, .n = tile->count, .store = initial};
-        kernels->sum[ZERO_F32](&last);
+        add_sum(host, sum, &(const void *){partial}, tile, 0, initial);
     }
     return finite;
 }
@@ -215,32 +232,79 @@ zero_result coll_host_view_all(struct coll_comm *comm, const struct coll_request
     return result;
 }
 
-zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request *request)
+/** Shows elements of this rank's span, and asks for `next` ones behind them. */
+static zero_result view_span(struct coll_comm *comm, const struct coll_request *request,
+                             size_t first, size_t count, size_t next)
+{
+    const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
+    const bool sums = coll_host_of(comm)->partial.stride > 0;
+    const size_t size = base_dtype_bytes(op->dtype);
+    const size_t at = (op->spans[comm->rank].offset + first) * size;
+    const zero_result result =
+        sums ? coll_host_partial_view(comm, request, first, count)
+             : coll_host_view_all(comm, request, op->contributors, at, count * size);
+    if (result != ZERO_OK)
+        return result;
+    if (sums)
+        coll_host_partial_view_ahead(comm, request, first + count, next);
+    else
+        coll_host_view_ahead(comm, request, op->contributors, at + count * size, next * size);
+    return ZERO_OK;
+}
+
+/** Bytes of other ranks that were read for `count` elements. */
+static uint64_t bytes_read(const struct coll_comm *comm, const struct coll_reduce_scatter *op,
+                           size_t count)
+{
+    const size_t size = base_dtype_bytes(op->dtype);
+    uint64_t bytes = 0;
+    for (int rank = 0; rank < op->contributors; rank++)
+        if (!is_in_sum(comm, rank))
+            bytes += rank != comm->rank ? count * size : 0;
+        else if (rank % (int)op->sum_group == 0)
+            bytes += count * sizeof(float);
+    return bytes;
+}
+
+/** Reduces this rank's span as far as its sources are there. */
+static zero_result reduce_span(struct coll_comm *comm, const struct coll_request *request)
 {
     const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
     const struct coll_span *span = &op->spans[comm->rank];
     struct host_comm *host = coll_host_of(comm);
-    if (span->count == 0)
-        return ZERO_OK;
-    zero_result result =
-        coll_host_meet_all(comm, request, op->together ? comm->world : op->contributors);
+    const bool sums = host->partial.stride > 0;
+    zero_result result = coll_host_meet_all(
+        comm, request, coll_host_needs_all(comm, op) ? comm->world : op->contributors);
     if (result != ZERO_OK)
         return result;
     const size_t size = base_dtype_bytes(op->dtype);
-    const size_t most = coll_host_piece(comm, request, op->contributors, size);
+    const size_t most =
+        coll_host_piece(comm, request, op->contributors, sums ? sizeof(float) : size);
     assert(most > 0 && host->at <= span->count);
     while (host->at < span->count) {
         const size_t left = span->count - host->at, count = left < most ? left : most;
         const size_t next = left - count < most ? left - count : most;
-        const size_t at = (span->offset + host->at) * size;
-        result = coll_host_view_all(comm, request, op->contributors, at, count * size);
+        result = view_span(comm, request, host->at, count, next);
         if (result != ZERO_OK)
             return result;
-        coll_host_view_ahead(comm, request, op->contributors, at + count * size, next * size);
         reduce_piece(comm, op, host->at, count);
+        comm->comm_world->counters.reduced_bytes += bytes_read(comm, op, count);
         host->at += count;
     }
-    const int peers = op->contributors - (comm->rank < op->contributors);
-    comm->comm_world->counters.reduced_bytes += (uint64_t)peers * span->count * size;
     return ZERO_OK;
+}
+
+bool coll_host_needs_all(const struct coll_comm *comm, const struct coll_reduce_scatter *op)
+{
+    return op->together || coll_host_of(comm)->partial.stride > 0;
+}
+
+zero_result coll_host_reduce_scatter(struct coll_comm *comm, struct coll_request *request)
+{
+    zero_result result = coll_host_partial_make(comm, request);
+    if (result == ZERO_OK && request->op.reduce_scatter.spans[comm->rank].count > 0)
+        result = reduce_span(comm, request);
+    if (result == ZERO_OK)
+        coll_host_partial_end(comm);
+    return result;
 }

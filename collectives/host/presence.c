@@ -32,6 +32,10 @@ static bool is_publication(const struct coll_request *request)
 /** Whether another rank reads this one's source. */
 static bool reads_here(const struct coll_comm *comm, const struct coll_request *request, int rank)
 {
+    if (request->kind == COLL_REDUCE_SCATTER && rank != comm->rank &&
+        !coll_host_of(comm)->far[rank] &&
+        coll_host_partial_reads(comm, &request->op.reduce_scatter, comm->rank))
+        return true;
     return rank != comm->rank && reads(request, rank, comm->rank) &&
            (!coll_host_parted(request) || coll_host_of(comm)->far[rank]);
 }
@@ -50,12 +54,15 @@ bool coll_host_drained(const struct coll_comm *comm, const struct coll_request *
 }
 
 /** Whether a rank's result needs another one to have made the call. */
-static bool needs(const struct coll_request *request, int reader, int owner)
+static bool needs(const struct coll_comm *comm, const struct coll_request *request, int owner)
 {
-    if (reads(request, reader, owner))
+    if (reads(request, comm->rank, owner))
         return true;
-    return request->kind == COLL_REDUCE_SCATTER && request->op.reduce_scatter.together &&
-           request->op.reduce_scatter.spans[reader].count > 0;
+    if (request->kind != COLL_REDUCE_SCATTER)
+        return false;
+    const struct coll_reduce_scatter *op = &request->op.reduce_scatter;
+    return (op->spans[comm->rank].count > 0 && coll_host_needs_all(comm, op)) ||
+           coll_host_partial_reads(comm, op, owner);
 }
 
 /** Whether the oldest request, of which this rank has done its steps, waits for another one's. What
@@ -66,6 +73,8 @@ static bool is_late(const struct coll_comm *comm, const struct coll_request *old
     if (coll_host_parted(oldest))
         return !host->far[rank] && (host->far_count > 0 || !is_publication(oldest)) &&
                coll_host_behind(comm, rank) && !coll_host_retired(comm, rank);
+    if (oldest->kind == COLL_REDUCE_SCATTER)
+        return coll_host_partial_waits(comm, oldest, rank);
     return oldest->kind == COLL_ALL_REDUCE_BULK && coll_host_behind(comm, rank);
 }
 
@@ -81,7 +90,7 @@ static bool holds_up(const struct coll_comm *comm, int rank)
     const struct coll_request *oldest = comm->queue.first;
     assert(oldest);
     return is_late(comm, oldest, rank) ||
-           ((needs(oldest, comm->rank, rank) || shares_target(comm, oldest, rank)) &&
+           ((needs(comm, oldest, rank) || shares_target(comm, oldest, rank)) &&
             (!coll_host_posted(comm, rank, oldest->sequence) ||
              coll_host_read_pending(comm, rank)));
 }

@@ -451,23 +451,26 @@ zero_result coll_host_view(struct coll_comm *comm, const struct coll_request *re
     return result;
 }
 
+void coll_host_view_next(struct coll_comm *comm, const struct coll_request *request, int rank,
+                         const struct host_place *place, size_t first_byte, size_t bytes)
+{
+    const struct coll_comm *root = comm->comm_world->root;
+    const int owner = coll_root_rank(comm, rank);
+    if (!of(root) || !of(root)->bounces || bytes == 0 || coll_host_addressable(comm, rank, place) ||
+        reads_itself(comm, rank) || !is_idle(root, owner))
+        return;
+    const struct host_place part = coll_host_part(place, first_byte, bytes);
+    const struct host_read_request what = piece_of(comm, request, rank, &part);
+    request_piece(comm, request, owner, &what, NULL);
+}
+
 void coll_host_view_ahead(struct coll_comm *comm, const struct coll_request *request,
                           int contributors, size_t first_byte, size_t bytes)
 {
-    const struct coll_comm *root = comm->comm_world->root;
-    if (!of(root) || !of(root)->bounces || bytes == 0)
-        return;
-    for (int rank = 0; rank < contributors; rank++) {
-        const struct host_place *place =
-            &coll_host_descriptor(comm, rank, request->sequence)->source;
-        const int owner = coll_root_rank(comm, rank);
-        if (coll_host_addressable(comm, rank, place) || reads_itself(comm, rank) ||
-            !is_idle(root, owner))
-            continue;
-        const struct host_place part = coll_host_part(place, first_byte, bytes);
-        const struct host_read_request what = piece_of(comm, request, rank, &part);
-        request_piece(comm, request, owner, &what, NULL);
-    }
+    for (int rank = 0; rank < contributors; rank++)
+        coll_host_view_next(comm, request, rank,
+                            &coll_host_descriptor(comm, rank, request->sequence)->source,
+                            first_byte, bytes);
 }
 
 void coll_host_forget_views(struct coll_comm *comm)

@@ -35,8 +35,8 @@ bool coll_net_reads(const struct net_group_slot *group_slot, const struct net_se
     switch ((enum coll_kind)signature->kind) {
     case COLL_ALL_GATHER:
         return posted->source.bytes > 0;
-    case COLL_REDUCE_SCATTER:
-        return group_slot->rank < signature->contributors;
+    case COLL_REDUCE_SCATTER: // contributions, or partial sums
+        return group_slot->rank < signature->contributors || posted->target.bytes > 0;
     case COLL_ALL_REDUCE_BULK:
         return signature->bytes > 0;
     case COLL_BROADCAST_BULK:
@@ -265,8 +265,10 @@ static bool rx_gone(const struct coll_net *net, struct net_peer *peer,
     if (!sent->meets || !sent->expected)
         return false;
     sent->expected = false;
-    if (header->group_slot == 0) // it is told of the rest, and leaves later
+    if (header->group_slot == 0) { // it is told of the rest, and leaves later
+        atomic_store(&peer->blocks[0].copy->retired, 1);
         return true;
+    }
     sent->meets = false;
     atomic_fetch_add(&net->group_slots[header->group_slot].block->gone, 1);
     return true;

@@ -53,6 +53,7 @@ static struct coll_comm *create_root(const struct coll_config *config,
         .remind_ns = coll_first_reminder(config->remind_ns, config->timeout_ns),
         .log = config->log,
         .control = config->control,
+        .ranks_a_host = root->world,
         .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
     snprintf(comm_world->transport, sizeof comm_world->transport, "%s", config->transport);

@@ -220,6 +220,18 @@ static zero_result meet_near(struct coll_comm *comm, const struct coll_config *c
                                          near->count, failure.message);
 }
 
+/** Ranks of every host: as many of each, one after another; 0: it is not so. */
+static int count_each(const struct boot_mesh *mesh, int world)
+{
+    int each = 1;
+    while (mesh->leaders && each < world && mesh->leaders[each] == mesh->leaders[0])
+        each++;
+    for (int rank = 0; rank < world && mesh->leaders; rank++)
+        if (mesh->leaders[rank] != rank / each * each)
+            return 0;
+    return world % each == 0 ? each : 0;
+}
+
 /** Which ranks are far: those of other hosts. */
 static void find_far(struct coll_comm *comm, const struct boot_mesh *mesh)
 {
@@ -229,6 +241,7 @@ static void find_far(struct coll_comm *comm, const struct boot_mesh *mesh)
             mesh->leaders ? mesh->leaders[rank] != mesh->leaders[comm->rank] : rank != comm->rank;
         host->far_count += host->far[rank];
     }
+    comm->comm_world->ranks_a_host = count_each(mesh, comm->world);
 }
 
 static zero_result connect_in_steps(struct coll_comm *comm, const struct coll_config *config,

@@ -58,18 +58,31 @@ struct net {
     int leaders[MOST_RANKS];
 };
 
-/** Ranks are on `hosts` hosts in turn. */
-static void connect_ranks(struct net *net, int world, int hosts)
+/** The host of a rank, by the name of a transport. */
+static int host_of(const char *transport, int rank)
+{
+    const char *each = strchr(transport, '/');
+    if (strncmp(transport, "hosts", 5) != 0)
+        return rank;
+    return each ? rank / atoi(each + 1) : rank % HOSTS;
+}
+
+static void connect_ranks(struct net *net, int world, const char *transport)
 {
     static uint64_t meetings;
+    const bool hosts = strncmp(transport, "hosts", 5) == 0;
     meetings++;
     for (int i = 0; i < world; i++) {
-        snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", i % hosts);
-        net->leaders[i] = i % hosts;
+        const int host = host_of(transport, i);
+        snprintf(net->hosts[i], sizeof net->hosts[i], "host%d", host);
+        net->leaders[i] = i;
+        for (int first = i - 1; first >= 0; first--)
+            if (host_of(transport, first) == host)
+                net->leaders[i] = first;
         net->meshes[i] = (struct boot_mesh){.world = world,
                                             .sockets = net->sockets[i],
                                             .hosts = net->hosts,
-                                            .leaders = hosts < world ? net->leaders : NULL,
+                                            .leaders = hosts ? net->leaders : NULL,
                                             .token = meetings << 32 | (uint64_t)getpid()};
         net->sockets[i][i] = -1;
         for (int j = 0; j < i; j++) {
@@ -152,7 +165,7 @@ static bool run_processes(struct rank *ranks, int world, int victim, struct net 
 static bool as_processes(const char *transport)
 {
     return strcmp(transport, "shm") == 0 || strcmp(transport, "tcp") == 0 ||
-           strcmp(transport, "hosts") == 0;
+           (strncmp(transport, "hosts", 5) == 0 && !strstr(transport, "threads"));
 }
 
 /** "tcp", or what the environment wants in its place. Ends the program where that is not to be had,
@@ -194,7 +207,7 @@ static bool run(const char *transport, int world, int victim, uint64_t timeout_n
         (strcmp(transport, "threads") == 0 && coll_team_create(&team, world, &error) != ZERO_OK))
         return false;
     if (connected)
-        connect_ranks(&net, world, hosts ? HOSTS : world);
+        connect_ranks(&net, world, transport);
     for (int i = 0; i < world; i++)
         ranks[i] = (struct rank){.config = {.transport = connected ? by_network() : transport,
                                             .rank = i,
@@ -234,6 +247,11 @@ bool run_hosts_watched(int world, int victim, uint64_t timeout_ns, uint64_t stal
                        void *user)
 {
     return run("hosts", world, victim, timeout_ns, stall_ns, fn, user);
+}
+
+bool run_killed_by(const char *transport, int world, int victim, rank_fn fn, void *user)
+{
+    return run(transport, world, victim, DEFAULT_TIMEOUT_NS, 0, fn, user);
 }
 
 bool run_tcp_watched(int world, int victim, uint64_t timeout_ns, uint64_t stall_ns, rank_fn fn,

@@ -14,13 +14,17 @@ typedef bool (*rank_fn)(struct coll_comm *comm, void *user);
 
 /** Opens a communicator of `world` ranks, runs fn in each, closes it: threads of this process over
  * "self", "threads", "tcp:threads" and "hosts:threads", else processes. By "tcp" each is on a host
- * of its own, by "hosts" they are on two hosts in turn, over tcp. With ZERO_TEST_PROVIDER=ucx those
+ * of its own, by "hosts" they are on two hosts in turn, over tcp, by "hosts/3" the first three are
+ * on one host, and so on. With ZERO_TEST_PROVIDER=ucx those
  * of "tcp" go by "ucx", and no others run. False if anything failed; the rank has said what.
  * timeout_ns 0: a minute; that of the opening is never shorter. */
 bool run_ranks(const char *transport, int world, uint64_t timeout_ns, rank_fn fn, void *user);
 
 /** run_ranks() over "shm", whose rank `victim` is expected to be killed. */
 bool run_ranks_killed(int world, int victim, rank_fn fn, void *user);
+
+/** run_ranks_killed() over another transport. */
+bool run_killed_by(const char *transport, int world, int victim, rank_fn fn, void *user);
 
 /** run_ranks_killed() with a time-out and a longest silence; a victim of -1: all ranks end by
  * themselves. */

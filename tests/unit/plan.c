@@ -15,13 +15,14 @@
 
 #include <cmocka.h>
 
-enum { GRANULE = 1024, ROWS = 15, UNITS = 6 };
+enum { GRANULE = 1024, ROWS = 16, UNITS = 6 };
 
 static const char *const purposes[ROWS] = {"working copies",
                                            "gathered units",
                                            "gradients",
                                            "gradient sums",
                                            "unfinished blocks of sums",
+                                           "sums for other hosts",
                                            "windows",
                                            "moments",
                                            "master weights",
@@ -40,6 +41,7 @@ enum row {
     GRADIENTS,
     SUMS,
     BLOCKS,
+    PARTIAL,
     WINDOWS,
     MOMENTS,
     MASTERS,

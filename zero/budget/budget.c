@@ -1,6 +1,7 @@
 // What each rank needs: the same functions whether the world is there or only planned.
 
 #include "zero/budget/budget.h"
+#include "zero/budget/between_hosts.h"
 #include "zero/core/api_call.h"
 #include "zero/core/planner.h"
 #include "zero/exec/gpu.h"
@@ -53,6 +54,7 @@ static zero_result count_rank(const zero_ctx *z, int rank, const struct eng_plac
     need->rows[ENG_FOR_SUM_STRIPS] = tier->files[ENG_FILE_SUMS].memory;
     need->rows[ENG_FOR_BOUNCE] = eng_bounce_bytes(z, placement);
     need->rows[ENG_FOR_TABLES] = eng_memory_tables(z, placement, tier);
+    need->rows[ENG_FOR_PARTIAL_SUMS] = z->placement.partial_sums_bytes;
     need->rows[ENG_FOR_TRANSPORT] = transport;
     need->rows[ENG_FOR_SAVING] = z->saving.save ? saving : 0;
     need->saving = z->saving.save ? 0 : saving;
@@ -90,7 +92,10 @@ zero_result eng_budget_make(zero_ctx *z, struct base_error *error)
     const struct eng_limits limits = limits_of(z);
     const zero_result r =
         eng_placement_make(&z->placement, &z->layout, z->config.rank, &limits, error);
-    return r ? r : plan_ranks(z, &z->plan, error);
+    if (r)
+        return r;
+    z->placement.partial_sums_bytes = eng_between_hosts_bytes(z);
+    return plan_ranks(z, &z->plan, error);
 }
 
 /** The plan of what is placed and of the tables that are needed now, with its text. */
@@ -133,6 +138,7 @@ zero_result eng_budget_write(const zero_ctx *z, struct eng_plan *plan, struct ba
                                    .model = &z->model,
                                    .layout = &z->layout,
                                    .placement = &z->placement,
+                                   .between = eng_between_hosts(z),
                                    .updater = &z->update.updater};
     if (z->comm) {
         struct coll_counters counters;

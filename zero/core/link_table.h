@@ -33,6 +33,8 @@ struct eng_link {
      * look at it, and update in a fused step. A rank contributes the gradient in the unit's
      * .sum_slot; with reduction=local that is its own sum. Collective, ordered. */
     zero_result (*reduce)(zero_ctx *z, zero_unit unit);
+    /** It is the communicator that adds: of a host's contributions it can send one sum. */
+    bool adds_by_comm;
     /** Stage 0: brings the other ranks' sums, which are complete, to a rank that can't read them
      * where they are. Collective, ordered. */
     zero_result (*fetch_sums)(zero_ctx *z);

@@ -64,5 +64,6 @@ const struct eng_link eng_link_host = {
     .gather = comm_gather,
     .publish = comm_publish,
     .reduce = eng_host_reduce,
+    .adds_by_comm = true,
     .fetch_sums = comm_fetch_sums,
 };

@@ -137,8 +137,9 @@ struct eng_placement {
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
-    size_t own_sums_bytes; /**< of the sums: those of this rank's shards, */
-    size_t sums_part;      /**< and what counts as this rank's */
+    size_t own_sums_bytes;     /**< of the sums: those of this rank's shards, */
+    size_t sums_part;          /**< and what counts as this rank's */
+    size_t partial_sums_bytes; /**< for sums of a host's blocks, if those travel; the budget's */
     struct base_tables tables;
 };
 

@@ -20,6 +20,7 @@ enum eng_purpose {
     ENG_FOR_GRADIENTS,
     ENG_FOR_SUMS,
     ENG_FOR_BLOCKS,
+    ENG_FOR_PARTIAL_SUMS,
     ENG_FOR_WINDOWS,
     ENG_FOR_MOMENTS,
     ENG_FOR_MASTERS,
@@ -175,6 +176,15 @@ struct eng_plan_host {
     size_t huge_bytes;        /**< of this rank's memory that peers read: in huge pages */
 };
 
+/** What ranks of a host send others of their gradients. */
+struct eng_plan_between {
+    bool several;     /**< there are several hosts whose ranks add on processors; else all zero */
+    int ranks_a_host; /**< 0: they are not alike */
+    bool sums;        /**< one sum of each block of a sum_group, of some buckets at least */
+    char reason[160]; /**< if not: why every contribution travels; else "" */
+    uint64_t bytes;   /**< that all hosts send in a step, without headers; 0: not known */
+};
+
 /** How offload_update=auto was decided. */
 struct eng_updater {
     char why[512]; /**< the rule's reason; "": it needs none, or nothing was decided */
@@ -189,6 +199,7 @@ struct eng_plan_facts {
     const struct eng_placement *placement;
     const struct eng_updater *updater;
     struct eng_plan_host host;
+    struct eng_plan_between between;
     struct eng_plan_files files;
 };
 

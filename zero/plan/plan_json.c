@@ -82,17 +82,29 @@ static const char *reason_of(const struct eng_plan_facts *facts)
     return reason && *reason ? reason : NULL;
 }
 
+/** null: there is one host, or GPUs add. */
+static json_t *describe_between(const struct eng_plan_between *between)
+{
+    if (!between->several)
+        return json_null();
+    return json_pack("{s:o, s:b, s:o, s:o}", "ranks_a_host",
+                     between->ranks_a_host > 0 ? json_integer(between->ranks_a_host) : json_null(),
+                     "partial_sums", between->sums, "reason", string_or_null(between->reason),
+                     "gradient_bytes",
+                     between->ranks_a_host > 0 ? bytes_or_null(between->bytes) : json_null());
+}
+
 static json_t *describe_choices(const struct eng_plan_facts *facts)
 {
     const struct eng_config *config = facts->config;
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:s?, s:o}", "kernels",
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:s?, s:s?, s:o, s:o}", "kernels",
                      facts->kernels->name, "transport", config->transport, "gather",
                      eng_config_gather(config), "reduction", config->reduction, "sum_group",
                      config->sum_group, "micro_batches", config->micro_batches,
                      "micro_batches_per_rank", eng_config_rounds(config), "micro_batches_given",
                      eng_config_given(config, "micro_batches"), "private_memory",
                      facts->host.private_path, "transport_reason", reason_of(facts), "update",
-                     describe_updater(facts));
+                     describe_updater(facts), "between_hosts", describe_between(&facts->between));
 }
 
 /** An object of spreads: what each row, or each moment, needs. */

@@ -13,6 +13,7 @@ const struct eng_plan_name eng_purpose_names[ENG_PURPOSES] = {
     [ENG_FOR_GRADIENTS] = {"gradients", "gradients"},
     [ENG_FOR_SUMS] = {"gradient sums", "gradient_sums"},
     [ENG_FOR_BLOCKS] = {"unfinished blocks of sums", "unfinished_blocks"},
+    [ENG_FOR_PARTIAL_SUMS] = {"sums for other hosts", "partial_sums"},
     [ENG_FOR_WINDOWS] = {"windows", "windows"},
     [ENG_FOR_MOMENTS] = {"moments", "moments"},
     [ENG_FOR_MASTERS] = {"master weights", "master_weights"},

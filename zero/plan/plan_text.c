@@ -151,6 +151,23 @@ static void write_choices(struct base_text *text, const json_t *plan)
         add(text, plan, "  reduction    canonical, in the order of the micro-batches\n");
 }
 
+/** What of gradients travels between hosts. */
+static void write_between(struct base_text *text, const json_t *plan)
+{
+    const json_t *between = at(plan, "choices.between_hosts");
+    if (!has(plan, "choices.between_hosts"))
+        return;
+    add(text, plan,
+        is_true(between, "partial_sums")
+            ? "  hosts        send one sum of each block of {choices.sum_group} micro-batches"
+            : "  hosts        send the gradients of all their micro-batches");
+    if (has(between, "gradient_bytes"))
+        add(text, between, ", {~gradient_bytes} a step together");
+    if (has(between, "reason"))
+        add(text, between, " ({reason})");
+    add(text, plan, "\n");
+}
+
 /** Who updates what is offloaded, and why. */
 static void write_updater(struct base_text *text, const json_t *plan)
 {
@@ -456,6 +473,7 @@ char *eng_plan_text(const json_t *plan)
         return NULL;
     write_model(&text, plan);
     write_choices(&text, plan);
+    write_between(&text, plan);
     write_updater(&text, plan);
     write_precision(&text, plan);
     write_borrowed(&text, plan);

@@ -110,7 +110,7 @@ static bool keeps_sum_slots(const zero_ctx *z)
 bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose)
 {
     return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
-           (purpose == ENG_FOR_SUMS && !keeps_sum_slots(z)) ||
+           purpose == ENG_FOR_PARTIAL_SUMS || (purpose == ENG_FOR_SUMS && !keeps_sum_slots(z)) ||
            (purpose == ENG_FOR_GATHERED && z->config.params_nvme);
 }
 
@@ -148,6 +148,13 @@ static zero_result create_shared_sums(zero_ctx *z, void **sums, struct base_erro
     return r;
 }
 
+/** Memory in which this rank adds up what its host contributes for owners on other ones. */
+static zero_result create_partial_sums(zero_ctx *z, struct base_error *error)
+{
+    const size_t bytes = z->placement.partial_sums_bytes;
+    return bytes ? coll_partial_sums_create(z->comm, bytes, error) : ZERO_OK;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
@@ -163,13 +170,13 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
         return r;
     z->memory.grads = grads;
     if (keeps_sum_slots(z))
-        return ZERO_OK;
+        return create_partial_sums(z, error);
     r = eng_config_shares_sums(&z->config, z->config.stage)
             ? create_shared_sums(z, &sums, error)
             : create_arena(z, z->config.grads_nvme ? p->sums.bytes : p->sums_bytes,
                            &z->memory.sums_arena, &sums, error);
     z->memory.sums = r ? NULL : sums;
-    return r;
+    return r ? r : create_partial_sums(z, error);
 }
 
 /** The pieces of private memory, in the order in which they are cut. */
