@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { HOSTS = 3, MOST_RANKS = 6, PORT = 6105 };
+enum { HOSTS = 3, MOST_RANKS = 8, PORT = 6105 };
 
 /** A job: a letter for the host of each rank, and what its launcher sets. */
 struct job {
@@ -33,6 +33,7 @@ struct job {
     bool ucx;    /**< UCX is told to go by TCP: else nothing is gained by it here */
     int lacking; /**< this rank finds no UCX; -1: all do */
     int killed;  /**< this rank ends after some steps; -1: none */
+    const struct synthetic *model;
 };
 
 /** What a rank has seen, in memory shared with it. */
@@ -41,6 +42,7 @@ struct seen {
     char message[512];
     char opened[256];  /**< the line that says which transport and gather */
     char planned[256]; /**< and the one in the plan */
+    char sent[256];    /**< the plan's line of what hosts send */
     char waited[1024]; /**< the last warning */
     uint8_t fingerprint[16];
 };
@@ -181,12 +183,18 @@ static void keep(void *user, zero_log_level level, const char *component, const 
         snprintf(mine->opened, sizeof mine->opened, "%s", message);
 }
 
+/** A line of the plan; "": it has none that begins so. */
+static void note_line(const zero_ctx *z, const char *title, char line[256])
+{
+    const char *found = strstr(zero_plan_text(z), title);
+    snprintf(line, 256, "%.*s", found ? (int)strcspn(found, "\n") : 0, found ? found : "");
+}
+
 static zero_result train(zero_ctx *z, const struct synthetic *model, int rank, bool killed)
 {
     zero_result r = synthetic_commit(z, model);
-    const char *line = strstr(zero_plan_text(z), "transport    ");
-    snprintf(seen[rank].planned, sizeof seen[rank].planned, "%.*s",
-             line ? (int)strcspn(line, "\n") : 0, line ? line : "");
+    note_line(z, "transport    ", seen[rank].planned);
+    note_line(z, "hosts        ", seen[rank].sent);
     for (uint64_t step = 0; !r && step < SYNTHETIC_STEPS; step++) {
         if (killed && step == 3)
             kill(getpid(), SIGKILL);
@@ -208,7 +216,7 @@ static void be_rank(const struct job *job, int rank)
     config.log_level = ZERO_LOG_INFO;
     config.world = job->own ? world_of(job) : 0;
     config.rank = job->own ? rank : 0;
-    synthetic_configure(&model, &config);
+    synthetic_configure(job->model, &config);
     if (job->ucx)
         setenv("UCX_TLS", "tcp,self", 1);
     if (rank == job->lacking)
@@ -221,7 +229,7 @@ static void be_rank(const struct job *job, int rank)
     zero_ctx *z = NULL;
     zero_result r = zero_open(&z, &config);
     if (!r)
-        r = train(z, &model, rank, rank == job->killed);
+        r = train(z, job->model, rank, rank == job->killed);
     seen[rank].result = r;
     if (r)
         snprintf(seen[rank].message, sizeof seen[rank].message, "%s", zero_last_error(z));
@@ -285,7 +293,8 @@ static struct job job_of(const char *hosts, int launcher)
                         .lacking = -1,
                         .killed = -1,
                         .stage = 2,
-                        .timeout_s = 30};
+                        .timeout_s = 30,
+                        .model = &model};
 }
 
 static void expect_good(const struct job *job, const char *what, const char *how)
@@ -298,7 +307,7 @@ static void expect_good(const struct job *job, const char *what, const char *how
                      seen[rank].message);
         for (int i = 0; i < 16; i++)
             snprintf(text + 2 * i, 3, "%02x", seen[rank].fingerprint[i]);
-        assert_string_equal(text, synthetic_golden(&model));
+        assert_string_equal(text, synthetic_golden(job->model));
     }
     if (!strstr(seen[0].opened, how))
         fail_msg("%s, %s: no \"%s\" in %s", what, job->hosts, how, seen[0].opened);
@@ -320,6 +329,40 @@ static void ranks_of_two_hosts_find_each_other(void **state)
     for (int launcher = 0; launcher < LAUNCHERS; launcher++) {
         const struct job job = job_of("aabb", launcher);
         expect_good(&job, launchers[launcher].name, "transport tcp, gather shared");
+    }
+}
+
+// With sum_group the bits are those of one host, whether sums travel or contributions.
+static void hosts_send_sums_of_their_blocks(void **state)
+{
+    (void)state;
+    static const struct synthetic twos = {.dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2};
+    static const struct synthetic early = {
+        .dtype = ZERO_F32, .micro_batches = 5, .sum_group = 2, .unclipped = true};
+    static const struct synthetic fours = {.dtype = ZERO_BF16, .micro_batches = 5, .sum_group = 4};
+    static const struct synthetic mixed = {.micro_batches = 8, .sum_group = 4};
+    static const char sums[] = "send one sum of each block of ";
+    static const struct {
+        const char *hosts;
+        const struct synthetic *model;
+        int stage;
+        const char *sent;
+    } cases[] = {{"aabb", &twos, 0, sums},
+                 {"aabb", &twos, 1, sums},
+                 {"aabb", &early, 2, sums},
+                 {"aabbcc", &twos, 3, sums},
+                 {"aaaabbbb", &fours, 2, sums},
+                 {"aaaabbbb", &mixed, 3, sums},
+                 {"aaabb", &twos, 2, "(hosts have not the same number of consecutive ranks)"},
+                 {"abab", &twos, 2, "(hosts have not the same number of consecutive ranks)"},
+                 {"aabb", &fours, 1, "(no block of sum_group=4 lies whole on a host of 2 ranks)"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = job_of(cases[i].hosts, 0);
+        job.model = cases[i].model;
+        job.stage = cases[i].stage;
+        expect_good(&job, "sums", "transport tcp");
+        if (!strstr(seen[1].sent, cases[i].sent))
+            fail_msg("%s: no \"%s\" in %s", job.hosts, cases[i].sent, seen[1].sent);
     }
 }
 
@@ -503,6 +546,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_two_hosts_find_each_other),
+        cmocka_unit_test(hosts_send_sums_of_their_blocks),
         cmocka_unit_test(ranks_of_one_host_share_memory),
         cmocka_unit_test(hosts_may_have_any_ranks),
         cmocka_unit_test(a_transport_that_was_given_stays),

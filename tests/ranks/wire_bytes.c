@@ -1,6 +1,7 @@
 // What travels between hosts in a step: with one copy of the parameters a host it is no more with
-// four ranks on each of two hosts than with one. Hosts are network namespaces, whose interfaces
-// count bytes with all headers.
+// four ranks on each of two hosts than with one, and where the blocks of sum_group lie whole on
+// hosts, one sum of each travels instead of its gradients. Hosts are network namespaces, whose
+// interfaces count bytes with all headers.
 #include "tests/ranks/net_hosts.h"
 #include "tests/ranks/toy.h"
 
@@ -26,15 +27,18 @@ static const struct toy toy = {.tensors = tensors,
                                .dtype = ZERO_F32};
 
 struct job {
-    int each; /**< ranks of a host */
+    int hosts, each; /**< and ranks of a host */
     int stage, steps;
     const char *gather;
+    int sum_group;
 };
 
 /** What the ranks have come to, in memory shared with them. */
 struct seen {
     bool good[MOST_RANKS];
     uint8_t fingerprints[MOST_RANKS][16];
+    char plan[2048]; /**< rank 0's, as far as it fits */
+    double planned;  /**< bytes of gradients that travel between hosts in a step; -1: not known */
 };
 
 static struct seen *seen;
@@ -46,21 +50,31 @@ static void set_number(const char *name, int number)
     setenv(name, text, 1);
 }
 
+static void note_plan(const zero_ctx *z)
+{
+    const char *planned = strstr(zero_plan_json(z), "\"gradient_bytes\": ");
+    snprintf(seen->plan, sizeof seen->plan, "%s", zero_plan_text(z));
+    seen->planned = planned ? strtod(strchr(planned, ':') + 1, NULL) : -1;
+}
+
 static bool train(struct team_rank *rank, const struct job *job)
 {
     rank->config = zero_config_default();
     rank->config.stage = job->stage;
     rank->config.gather = job->gather;
     rank->config.timeout_s = 60;
+    rank->config.sum_group = job->sum_group;
     if (!toy_open(rank, &toy) || !toy_train(rank, &toy, job->steps))
         return false;
+    if (rank->rank == 0)
+        note_plan(rank->z);
     TEAM_OK(rank, zero_fingerprint(rank->z, seen->fingerprints[rank->rank]));
     return true;
 }
 
 static void be_rank(const struct job *job, int number)
 {
-    struct team_rank rank = {.rank = number, .world = HOSTS * job->each};
+    struct team_rank rank = {.rank = number, .world = job->hosts * job->each};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(120);
     if (!net_hosts_enter(number / job->each))
@@ -80,7 +94,7 @@ static void be_rank(const struct job *job, int number)
 static uint64_t run(const struct job *job)
 {
     pid_t pids[MOST_RANKS];
-    const int world = HOSTS * job->each;
+    const int world = job->hosts * job->each;
     const uint64_t before = net_hosts_sent(0) + net_hosts_sent(1);
     memset(seen, 0, sizeof *seen);
     for (int rank = 0; rank < world; rank++) {
@@ -102,14 +116,16 @@ static uint64_t run(const struct job *job)
 }
 
 /** Of one step, without what it takes to meet and to begin. */
-static double step_bytes(int each, int stage, const char *gather)
+static double step_bytes(int each, int stage, const char *gather, int sum_group)
 {
-    struct job job = {.each = each, .stage = stage, .steps = 1, .gather = gather};
+    struct job job = {HOSTS, each, stage, 1, gather, sum_group};
     const uint64_t one = run(&job);
     job.steps += MORE_STEPS;
     const double bytes = (double)(run(&job) - one) / MORE_STEPS;
-    print_message("stage %d, gather=%s, %d hosts x %d: %.0f bytes a step, %.3f of the model\n",
-                  stage, gather, HOSTS, each, bytes, bytes / (UNITS * ELEMENTS * sizeof(float)));
+    print_message("stage %d, gather=%s, sum_group=%d, %d hosts x %d: %.0f bytes a step, %.3f of "
+                  "the model\n",
+                  stage, gather, sum_group, HOSTS, each, bytes,
+                  bytes / (UNITS * ELEMENTS * sizeof(float)));
     return bytes;
 }
 
@@ -118,12 +134,49 @@ static void a_host_is_sent_what_it_needs_once(void **state)
     (void)state;
     uint8_t fingerprint[16];
     for (int stage = 0; stage <= 3; stage++) {
-        const double alone = step_bytes(1, stage, stage ? "shared" : "auto");
+        const double alone = step_bytes(1, stage, stage ? "shared" : "auto", 1);
         memcpy(fingerprint, seen->fingerprints[0], sizeof fingerprint);
-        const double together = step_bytes(4, stage, stage ? "shared" : "auto");
+        const double together = step_bytes(4, stage, stage ? "shared" : "auto", 1);
         assert_memory_equal(seen->fingerprints[0], fingerprint, sizeof fingerprint);
         print_message("stage %d: ratio %.3f\n", stage, together / alone);
         assert_true(together <= 1.05 * alone);
+        // Half of each contribution, and of what was updated, or summed at stage 0, once each way.
+        assert_true(alone <= 1.05 * (MICROS / 2 + 1) * UNITS * ELEMENTS * sizeof(float));
+    }
+}
+
+/** Of the gradients in a step at stage 1: the rest of it is the parameters, of which each host is
+ * sent what it does not own, once. */
+static double gradient_bytes(int each, int sum_group, bool sums)
+{
+    const double model = UNITS * ELEMENTS * sizeof(float);
+    const double bytes = step_bytes(each, 1, "shared", sum_group) - model;
+    const char *says = sums ? "hosts        send one sum of each block of"
+                            : "hosts        send the gradients of all their micro-batches, ";
+    assert_non_null(strstr(seen->plan, says));
+    print_message("%.0f planned\n", seen->planned);
+    assert_true(bytes >= 0.97 * seen->planned && bytes <= 1.10 * seen->planned);
+    return bytes;
+}
+
+static void hosts_send_sums_of_their_blocks(void **state)
+{
+    (void)state;
+    uint8_t fingerprint[16], plain[16];
+    for (int each = 2; each <= 4; each *= 2) {
+        const double all = gradient_bytes(each, 1, false);
+        memcpy(plain, seen->fingerprints[0], sizeof plain);
+        // Each contribution travels once: half of it, to the owners on the other host.
+        assert_true(all <= 1.05 * MICROS * UNITS * ELEMENTS * sizeof(float) / 2);
+        const double sums = gradient_bytes(each, each, true);
+        memcpy(fingerprint, seen->fingerprints[0], sizeof fingerprint);
+        print_message("%d ranks a host: sums over contributions %.3f\n", each, sums / all);
+        assert_true(sums * each <= 1.10 * all);
+        const struct job together = {1, 4, 1, 1 + MORE_STEPS, "shared", each};
+        run(&together);
+        assert_memory_equal(seen->fingerprints[0], fingerprint, sizeof fingerprint);
+        assert_memory_not_equal(plain, fingerprint, sizeof fingerprint);
+        assert_null(strstr(seen->plan, "hosts        send"));
     }
 }
 
@@ -150,6 +203,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_host_is_sent_what_it_needs_once),
+        cmocka_unit_test(hosts_send_sums_of_their_blocks),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
