@@ -212,8 +212,8 @@ ZERO_API zero_result zero_comm_alloc(zero_comm *comm, size_t bytes, void **memor
 /** How the other ranks get at other memory; "" if comm is NULL. *Local.*
  *
  * It is "direct" (threads), "process_vm_readv", "copied" in pieces where the kernel doesn't allow
- * that, or "sent" (tcp). By tcp it is sent to other hosts only: ranks of one host read each other
- * in one of the two ways before. */
+ * that, or "sent" (tcp). By tcp it is sent to other hosts only. Ranks of one host read each other
+ * there in one of the two ways before. */
 ZERO_API const char *zero_comm_private_path(const zero_comm *comm);
 
 /* ------------------------------------------------------------------ waiting */
