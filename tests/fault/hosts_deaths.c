@@ -69,19 +69,24 @@ static void start_on(struct run_command *run, int host, const char *const *optio
     assert_true(net_hosts_leave());
 }
 
-static void start_by_platform(struct job *job)
+static void start_host(struct job *job, int host)
 {
     char master[32], index[8];
-    snprintf(master, sizeof master, "10.31.0.1:%d", 20000 + ++jobs);
-    *job = (struct job){.count = HOSTS};
-    for (int host = HOSTS - 1; host >= 0; host--) {
-        const char *options[32] = {"--nodes", "3", "--master", master, "-n", "1:2"};
-        add_program(options + 6);
-        snprintf(index, sizeof index, "%d", host);
-        assert_int_equal(setenv("JOB_COMPLETION_INDEX", index, 1), 0);
-        start_on(&job->runs[host], host, options);
-    }
+    const char *options[32] = {"--nodes", "3", "--master", master, "-n", "1:2"};
+    snprintf(master, sizeof master, "10.31.0.1:%d", 20000 + jobs);
+    snprintf(index, sizeof index, "%d", host);
+    add_program(options + 6);
+    assert_int_equal(setenv("JOB_COMPLETION_INDEX", index, 1), 0);
+    start_on(&job->runs[host], host, options);
     unsetenv("JOB_COMPLETION_INDEX");
+}
+
+static void start_by_platform(struct job *job)
+{
+    jobs++;
+    *job = (struct job){.count = HOSTS};
+    for (int host = HOSTS - 1; host >= 0; host--)
+        start_host(job, host);
 }
 
 // A remote shell that comes to all hosts but one that is gone.
@@ -362,6 +367,30 @@ static void the_first_host_is_lost(void **state)
     }
 }
 
+// The job is whole again, but for the rank that each failure costs.
+static void a_platform_starts_a_host_again(void **state)
+{
+    (void)state;
+    struct job job;
+    struct run_command *run = &job.runs[LOST];
+    start_by_platform(&job);
+    await_ranks(&job, 3);
+    kill(run->pid, SIGKILL);
+    run_command_finish(run);
+    run_command_free(run);
+    start_host(&job, LOST);
+    for (int host = HOSTS - 1; host >= 0; host--) {
+        run = &job.runs[host];
+        run_command_finish_in(run, PATIENCE_S);
+        if (run->status ||
+            (host == 0 && (!strstr(run->err, "with 5 ranks") || !is_resumed(run->out) ||
+                           !strstr(run->out, "as undisturbed"))))
+            fail_msg("host %d: status %d: %s%s", host, run->status, run->out, run->err);
+        run_command_free(run);
+    }
+    expect_empty_hosts("a host comes again");
+}
+
 /* ------------------------------------------------------------------ a job that is suspended */
 
 static void await_state(pid_t pid, bool stopped)
@@ -441,6 +470,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest whole[] = {
         cmocka_unit_test_teardown(all_faults_on_a_platform, clear_hosts),
         cmocka_unit_test_teardown(all_faults_by_hand, clear_hosts),
+        cmocka_unit_test_teardown(a_platform_starts_a_host_again, clear_hosts),
         cmocka_unit_test_teardown(the_first_host_is_lost, clear_hosts),
         cmocka_unit_test_teardown(all_faults_by_ucx, clear_hosts),
     };
