@@ -404,14 +404,13 @@ static void await_state(pid_t pid, bool stopped)
 }
 
 // Nothing has failed, though everything stood for longer than any host or rank may be silent.
-static void a_suspended_job_goes_on(void **state)
+static void suspend(void (*start)(struct job *job))
 {
-    (void)state;
     struct job job;
     struct run_command *run = &job.runs[0];
     pid_t pids[WORLD];
     run_command_grouped = true;
-    start_by_hand(&job);
+    start(&job);
     run_command_grouped = false;
     for (int rank = 0; rank < WORLD; rank++)
         pids[rank] = await_ranks(&job, rank);
@@ -421,11 +420,26 @@ static void a_suspended_job_goes_on(void **state)
         await_state(pids[rank], true);
     usleep((AGENT_S + 1) * 1000000);
     kill(run->pid, SIGCONT);
-    run_command_finish_in(run, PATIENCE_S);
-    if (run->status || *run->err || !strstr(run->out, "as undisturbed"))
-        fail_msg("status %d: %s%s", run->status, run->out, run->err);
-    run_command_free(run);
+    for (int host = 0; host < job.count; host++) {
+        run = &job.runs[host];
+        run_command_finish_in(run, PATIENCE_S);
+        if (run->status || *run->err || (host == 0 && !strstr(run->out, "as undisturbed")))
+            fail_msg("host %d: status %d: %s%s", host, run->status, run->out, run->err);
+        run_command_free(run);
+    }
     expect_empty_hosts("a suspended job");
+}
+
+static void a_suspended_job_goes_on(void **state)
+{
+    (void)state;
+    suspend(start_by_hand);
+}
+
+static void a_suspended_job_of_a_platform_goes_on(void **state)
+{
+    (void)state;
+    suspend(start_by_platform);
 }
 
 static int set_up(void **state)
@@ -471,6 +485,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(all_faults_on_a_platform, clear_hosts),
         cmocka_unit_test_teardown(all_faults_by_hand, clear_hosts),
         cmocka_unit_test_teardown(a_platform_starts_a_host_again, clear_hosts),
+        cmocka_unit_test_teardown(a_suspended_job_of_a_platform_goes_on, clear_hosts),
         cmocka_unit_test_teardown(the_first_host_is_lost, clear_hosts),
         cmocka_unit_test_teardown(all_faults_by_ucx, clear_hosts),
     };

@@ -403,20 +403,18 @@ static void ucx_moves_the_same_bits(void **state)
 {
     (void)state;
 #ifdef ZERO_WITH_UCX
-    static const char *const hosts[] = {"ab", "aabb", "aabbcc", "abc", "abbccc"};
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts && ucx_is_here(); i++)
-        for (int stage = 0; stage <= 3; stage++) {
-            if ((stage + (int)i) % 2 && i > 1)
-                continue;
-            struct job job = job_of(hosts[i], 0);
-            job.stage = stage;
-            job.ucx = true;
-            job.transport = i % 2 ? "ucx" : NULL;
-            expect_good(&job, "UCX", "transport ucx, gather ");
-            const char *why = i % 2 ? "transport    ucx, private memory: sent"
-                                    : "transport    ucx, private memory: sent (all hosts have UCX ";
-            assert_non_null(strstr(seen[0].planned, why));
-        }
+    // hosts_matrix has more of them.
+    static const char *const hosts[] = {"ab", "aabb", "abc", "abbccc"};
+    for (int i = 0; i < 4 && ucx_is_here(); i++) {
+        struct job job = job_of(hosts[i], 0);
+        job.stage = i;
+        job.ucx = true;
+        job.transport = i % 2 ? "ucx" : NULL;
+        expect_good(&job, "UCX", "transport ucx, gather ");
+        const char *why = i % 2 ? "transport    ucx, private memory: sent"
+                                : "transport    ucx, private memory: sent (all hosts have UCX ";
+        assert_non_null(strstr(seen[0].planned, why));
+    }
 #endif
 }
 
