@@ -219,7 +219,7 @@ slurm="SLURM_JOB_ID=812 SLURM_PROCID=0 SLURM_NTASKS=1"
 run "slurm/train.sbatch" "$slurm" 0 bash "$clusters/slurm/train.sbatch"
 [ ! -e "$here/scontrol" ] || wrong "train.sbatch: a success was requeued"
 sed -n 's/^#SBATCH //p' "$clusters/slurm/train.sbatch" >"$here/sbatch"
-for option in --ntasks-per-node=1 --signal=TERM@120 --requeue; do
+for option in --ntasks-per-node=1 --exclusive --mem=0 --signal=TERM@120 --requeue; do
     grep -qx -e "$option" "$here/sbatch" || wrong "train.sbatch: no $option"
 done
 step() { echo "SLURM_JOB_ID=812 SLURM_STEP_ID=0 SLURM_PROCID=$1 SLURM_LOCALID=0 SLURM_NODEID=$1 SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_STEP_NODELIST=n[1-2]"; }

@@ -15,8 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as S
 
 
 def find_place():
-    with socket.socket() as one:
-        one.bind(("", 0))
+    with socket.create_server(("", 0)) as one:
         return ray.util.get_node_ip_address(), one.getsockname()[1]
 
 
@@ -32,14 +31,15 @@ def start(world, command):
     ray.get(group.ready())
 
     def on(rank, function):
-        where = Strategy(group, placement_group_bundle_index=rank)
-        return ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0,
-                          scheduling_strategy=where)(function)
+        return ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0, scheduling_strategy=Strategy(
+            group, placement_group_bundle_index=rank))(function)
 
     try:
         job, place = secrets.token_hex(16), ray.get(on(0, find_place).remote())
         return ray.get([on(rank, run_rank).remote(rank, world, place, job, command)
                         for rank in range(world)])
+    except ray.exceptions.RayError:  # Ray has killed a task, and said so
+        return [1]
     finally:
         remove_placement_group(group)
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 
+from py4j.protocol import Py4JJavaError
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
@@ -17,8 +18,7 @@ def run_rank(command):
     """In a task: rank 0 tells all where it is and how the job is called; the exit status."""
     context = BarrierTaskContext.get()
     rank, tasks = context.partitionId(), context.getTaskInfos()
-    with socket.socket() as one:
-        one.bind(("", 0))
+    with socket.create_server(("", 0)) as one:
         mine = f"{one.getsockname()[1]} {secrets.token_hex(16)}"
     port, job = context.allGather(mine)[0].split()
     address = tasks[0].address.rsplit(":", 1)[0]
@@ -27,13 +27,21 @@ def run_rank(command):
     return subprocess.run(command, env=environment, check=False).returncode
 
 
+def start(context, world, command):
+    """The exit statuses of all ranks. Spark itself does not start a barrier stage again."""
+    ranks = context.parallelize(range(world), world).barrier()
+    try:
+        return ranks.mapPartitions(lambda _: [run_rank(command)]).collect()
+    except Py4JJavaError as lost:  # an executor is gone
+        print(f"spark_ranks.py: {lost.java_exception}", file=sys.stderr)
+        return [1]
+
+
 def main(world, command):
     context = SparkSession.builder.appName("zero").getOrCreate().sparkContext
     left = int(os.environ.get("RESTARTS", "2"))
     while True:
-        ranks = context.parallelize(range(world), world).barrier()
-        statuses = [status for status in ranks.mapPartitions(lambda _: [run_rank(command)]).collect()
-                    if status]
+        statuses = [status for status in start(context, world, command) if status]
         if not statuses or any(status in (64, 78) for status in statuses):
             return max(statuses, default=0)
         left -= any(status != 75 for status in statuses)

@@ -6,6 +6,12 @@ from . import util
 _fork = multiprocessing.get_context("fork")
 
 
+class exceptions:
+    """What a task ends with that Ray has killed."""
+    class RayError(Exception):
+        pass
+
+
 class _Task:
     def __init__(self, function, arguments):
         self.queue = _fork.SimpleQueue()
