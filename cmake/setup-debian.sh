@@ -4,6 +4,7 @@
 #
 #   setup-debian.sh          what the library and the examples need
 #   setup-debian.sh test     and what tests/run.sh needs
+#   setup-debian.sh nightly  and what `ctest --preset nightly` needs
 set -eu
 
 packages="cmake gcc libc6-dev libhwloc-dev libjansson-dev libopenblas-dev liburing-dev"
@@ -15,12 +16,14 @@ test_packages="$test_packages python3-yaml shellcheck"
 # Debian starts an sshd with its package: only where no service manager runs, as in a container.
 # Elsewhere the test that starts one of its own is left out if there is none.
 [ -d /run/systemd/system ] || test_packages="$test_packages openssh-client openssh-server"
+nightly_packages="default-jre-headless munge pdsh python3-venv slurm-wlm"
 
 case "$#:${1-}" in
 0:) ;;
 1:test) packages="$packages $test_packages" ;;
+1:nightly) packages="$packages $test_packages $nightly_packages" ;;
 *)
-    echo "usage: setup-debian.sh [test]" >&2
+    echo "usage: setup-debian.sh [test | nightly]" >&2
     exit 2
     ;;
 esac
