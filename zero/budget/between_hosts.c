@@ -96,7 +96,7 @@ static void explain(const zero_ctx *z, int each, struct eng_plan_between *betwee
     else if (each == 1)
         snprintf(why, size, "each host has one rank");
     else if (group == 1 && largest_group(each) > 1)
-        snprintf(why, size, "sum_group=1; with sum_group=%d, which gives other bits, one sum of %d",
+        snprintf(why, size, "sum_group=1; sum_group=%d sends one sum of %d, which gives other bits",
                  largest_group(each), largest_group(each));
     else if (group == 1)
         snprintf(why, size, "sum_group=1");
