@@ -209,12 +209,12 @@ zero_result coll_host_partial_make(struct coll_comm *comm, const struct coll_req
 {
     struct host_partial *partial = &coll_host_of(comm)->partial;
     size_t number;
-    if (partial->made)
+    // What was posted holds, also if the memory was created since.
+    if (partial->made ||
+        coll_host_descriptor(comm, comm->rank, request->sequence)->target.bytes == 0)
         return ZERO_OK;
     if (partial->stride == 0)
-        partial->stride = stride_of(comm, &request->op.reduce_scatter);
-    if (partial->stride == 0)
-        return ZERO_OK;
+        partial->stride = coll_partial_sums_stride(comm->world, request->op.reduce_scatter.spans);
     unsigned char *slot = own_slot(comm, request, &number);
     for (int rank = 0; rank < comm->world; rank++)
         if (coll_host_of(comm)->far[rank] && still_reads(comm, number, rank))
