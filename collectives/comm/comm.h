@@ -362,24 +362,6 @@ zero_result coll_reduce_scatter_start(struct coll_comm *comm, const struct coll_
                                       struct coll_request *request);
 
 /**
- * Whether ranks of a host can add its blocks of a sum_group for owners on other hosts, so that one
- * sum of each block travels in place of its contributions: `each` ranks on every host
- * (coll_ranks_a_host()), and blocks that lie whole on one host. A sum that is no smaller than the
- * contributions does not travel. The bits are those of any other way. *Local.*
- */
-bool coll_partial_sums_travel(int world, int each, uint32_t sum_group, zero_dtype dtype);
-
-/** Bytes that a rank needs for the sums of reductions with these spans; 0: none travel. *Local.* */
-size_t coll_partial_sums_bytes(int world, int each, uint32_t sum_group, zero_dtype dtype,
-                               const struct coll_span *spans);
-
-/** Gives the reductions of a root memory for such sums: from now on they travel where they can and
- * where this is enough. At most once, the same `bytes` on every rank. *Collective.* Errors:
- * coll_arena_create(). */
-zero_result coll_partial_sums_create(struct coll_comm *root, size_t bytes,
-                                     struct base_error *error);
-
-/**
  * All-reduce: result = combination of every rank's vector, in rank order, in the accumulator's
  * type, rounded to `dtype` once at the end: the same bits on every rank. NaN is the positive quiet
  * one. In place is allowed. Where source and result lie in arenas on every rank it is one pass over

@@ -218,11 +218,6 @@ static inline bool coll_is_message(const struct coll_request *request)
     return request->kind == COLL_SEND || request->kind == COLL_RECEIVE;
 }
 
-/* ------------------------------------------------------------------ reduction.c */
-
-/** Elements from one owner's partial sum to the next one's, in memory for all of them. */
-size_t coll_partial_sums_stride(int world, const struct coll_span *spans);
-
 /* ------------------------------------------------------------------ comm_group.c */
 
 /** Leaves and frees a group. *Local.* */

@@ -2,6 +2,8 @@
 
 #include "collectives/host/host.h"
 
+#include "collectives/comm/partial_sums.h"
+
 #include <assert.h>
 #include <fenv.h>
 #include <string.h>
@@ -245,7 +247,7 @@ void coll_host_partial_end(struct coll_comm *comm)
 
 /** The sources are contributions from now on, or far blocks' sums. What was asked for in the other
  * way is not taken any more. */
-static void show(struct coll_comm *comm, bool sums, bool begun)
+static void show_as(struct coll_comm *comm, bool sums, bool begun)
 {
     struct host_partial *partial = &coll_host_of(comm)->partial;
     if (partial->shown != sums && begun) {
@@ -351,7 +353,7 @@ zero_result coll_host_partial_view(struct coll_comm *comm, const struct coll_req
     const size_t begin = (op->spans[comm->rank].offset + first) * base_dtype_bytes(op->dtype);
     assert(partial->made && count > 0);
     if (first >= partial->whole) {
-        show(comm, true, first > 0);
+        show_as(comm, true, first > 0);
         const zero_result seen = view_sums(comm, request, first, count);
         if (seen == ZERO_OK && !is_suspect(comm, op, count))
             return ZERO_OK;
@@ -360,7 +362,7 @@ zero_result coll_host_partial_view(struct coll_comm *comm, const struct coll_req
         if (first >= partial->whole)
             return seen;
     }
-    show(comm, false, true);
+    show_as(comm, false, true);
     return coll_host_view_all(comm, request, op->contributors, begin,
                               count * base_dtype_bytes(op->dtype));
 }

@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "collectives/comm/comm_internal.h"
+#include "collectives/comm/partial_sums.h"
 #include "tests/unit/coll_ranks.h"
 #include "tests/unit/coll_reference.h"
 #include "tests/unit/coll_shapes.h"

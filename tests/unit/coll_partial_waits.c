@@ -2,6 +2,7 @@
 // its calls but does nothing for them: all ranks wait for it in vain.
 
 #include "collectives/comm/comm_internal.h"
+#include "collectives/comm/partial_sums.h"
 #include "tests/unit/coll_ranks.h"
 
 #include <setjmp.h>

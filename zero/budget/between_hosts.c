@@ -1,5 +1,6 @@
 #include "zero/budget/between_hosts.h"
 
+#include "collectives/comm/partial_sums.h"
 #include "zero/core/context.h"
 #include "zero/core/link_table.h"
 
@@ -86,7 +87,7 @@ static int largest_group(int each)
 }
 
 /** Why contributions travel. */
-static void explain(const zero_ctx *z, int each, struct eng_plan_between *between)
+static void say_why_not(const zero_ctx *z, int each, struct eng_plan_between *between)
 {
     const int group = z->config.sum_group;
     char *why = between->reason;
@@ -119,6 +120,6 @@ struct eng_plan_between eng_between_hosts(const zero_ctx *z)
     if (each > 0)
         between.bytes = sent_in_step(z, each);
     if (!between.sums)
-        explain(z, each, &between);
+        say_why_not(z, each, &between);
     return between;
 }

@@ -8,6 +8,8 @@
 #include "zero/store/host_visit.h"
 #include "zero/store/stores.h"
 
+#include "collectives/comm/partial_sums.h"
+
 #include <assert.h>
 #include <limits.h>
 
