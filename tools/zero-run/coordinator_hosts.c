@@ -209,7 +209,8 @@ static void await_coming(struct run_coordinator *all)
         run_signals_take(job);
         for (int i = 0; i < all->count; i++)
             greet(all, &all->hosts[i]);
-        if (count_coming(all) > 0 && base_reminder_due(&said, base_clock_ns() - begun))
+        if (count_coming(all) > 0 && deadline > base_clock_ns() + SECOND_NS &&
+            base_reminder_due(&said, base_clock_ns() - begun))
             say_coming(all, begun, deadline);
     }
     job->resting = false;

@@ -173,8 +173,10 @@ static int be_agent(struct run_link *link, const struct run_calling *calling,
     struct base_error why = {.result = ZERO_OK};
     int status;
     do {
-        if (why.result)
+        if (why.result) {
+            run_link_close(link);
             pause_again();
+        }
         const zero_result called = run_link_call(link, calling, self, error);
         if (called == ZERO_E_TIMEOUT && why.result)
             *error = why; // the last answer
