@@ -115,11 +115,21 @@ static void each_host_refuses_wrong_options(void **state)
     run_command_expect_line(&run, 64, "513 hosts (", "a job has at most 512");
 }
 
+static void an_agent_waits_as_long_as_the_job_may(void **state)
+{
+    (void)state;
+    struct run_command run;
+    be_host(1, 2, 1);
+    RUN(&run, "--timeout", "1", "--", "true");
+    run_command_expect_line(&run, 75, "the coordinator has not answered in 1", "ECONNREFUSED");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_calls_again_is_taken),
         cmocka_unit_test(a_number_that_is_none_is_told_so),
+        cmocka_unit_test(an_agent_waits_as_long_as_the_job_may),
         cmocka_unit_test(each_host_refuses_wrong_options),
     };
     if (argc != 2 || gethostname(host_name, sizeof host_name - 1))

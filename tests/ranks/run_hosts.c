@@ -122,6 +122,18 @@ static void a_name_that_is_long_is_told(void **state)
     run_command_free(&run);
 }
 
+static void hosts_are_explained(void **state)
+{
+    (void)state;
+    struct run_command run;
+    RUN(&run, "--hosts", "localhost:2,there:2", "-n", "3", "--rsh", "my shell", "--explain");
+    assert_int_equal(run.status, 0);
+    assert_int_equal(
+        run_command_lines(run.out, "host         localhost: ranks 0 to 1, this machine"), 1);
+    assert_int_equal(run_command_lines(run.out, "host         there: rank 2, by my shell"), 1);
+    run_command_free(&run);
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -383,6 +395,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_remote_shell_starts_agents),
         cmocka_unit_test(a_host_that_is_not_reached),
         cmocka_unit_test(a_name_that_is_long_is_told),
+        cmocka_unit_test(hosts_are_explained),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(standard_input_is_for_no_rank),
         cmocka_unit_test(hosts_come_from_a_file),

@@ -133,8 +133,8 @@ static int coordinate(struct run_options *all, const struct boot_hosts *hosts,
 static void say_unanswered(void *user, double seconds, const char *why)
 {
     const struct boot_hosts *hosts = user;
-    fprintf(stderr, "zero-run: host %d has waited %.0f s for host 0 at port %d of %s: %s\n",
-            hosts->host, seconds, hosts->master.port, hosts->master.address, why);
+    fprintf(stderr, "zero-run: host %d has waited %.0f s for the zero-run of host 0: %s\n",
+            hosts->host, seconds, why);
 }
 
 static volatile sig_atomic_t stop_asked;
@@ -194,8 +194,11 @@ static int be_agent(struct run_link *link, const struct run_calling *calling,
     return status;
 }
 
-static int call(const struct boot_hosts *hosts, struct base_error *error)
+static int call(const struct run_options *options, const struct boot_hosts *hosts,
+                struct base_error *error)
 {
+    const uint64_t timeout_ns = (uint64_t)options->timeout_s * UINT64_C(1000000000);
+    const bool short_time = timeout_ns > 0 && timeout_ns < calling_ns;
     static struct run_link link;
     const char *address = hosts->master.address;
     char job[RUN_LINK_NAME];
@@ -205,12 +208,15 @@ static int call(const struct boot_hosts *hosts, struct base_error *error)
     const struct run_calling calling = {.addresses = &address,
                                         .count = 1,
                                         .port = hosts->master.port,
-                                        .deadline_ns = base_clock_ns() + calling_ns,
+                                        .deadline_ns = base_clock_ns() +
+                                                       (short_time ? timeout_ns : calling_ns),
                                         .asked = is_asked_to_stop,
                                         .say = say_unanswered,
                                         .user = (void *)(uintptr_t)hosts};
     listen_to_signals();
-    const int status = be_agent(&link, &calling, &self, error);
+    int status = be_agent(&link, &calling, &self, error);
+    if (short_time && error->result == ZERO_E_TIMEOUT) // --timeout has passed
+        status = RUN_STOPPED;
     if (status == RUN_SYSTEM && !error->result && link.end != RUN_LINK_FAREWELL)
         fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s: %s\n", hosts->host,
                 hosts->master.port, hosts->master.address, link.why.message);
@@ -227,7 +233,7 @@ int run_platform(const struct run_options *options, const struct boot_hosts *hos
     struct run_options all;
     int status = (int)take_options(&all, options, hosts, error);
     if (!status)
-        status = hosts->host == 0 ? coordinate(&all, hosts, error) : call(hosts, error);
+        status = hosts->host == 0 ? coordinate(&all, hosts, error) : call(&all, hosts, error);
     base_free(all.shown);
     return status;
 }

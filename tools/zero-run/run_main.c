@@ -23,6 +23,40 @@ static enum run_status print(const char *text)
     return fputs(text, stdout) >= 0 && fflush(stdout) == 0 ? RUN_OK : RUN_OUTPUT;
 }
 
+// Which ranks the hosts of a list get.
+static void explain_list(const struct run_options *options, struct base_text *text)
+{
+    const struct run_hosts *hosts = &options->far.hosts;
+    int first = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        const struct run_host *host = &hosts->list[i];
+        const int left = options->ranks - first;
+        const int count = host->slots < left ? host->slots : left;
+        base_text_add(text, "host         %s: ", host->name);
+        if (count > 1)
+            base_text_add(text, "ranks %d to %d, ", first, first + count - 1);
+        else if (count == 1)
+            base_text_add(text, "rank %d, ", first);
+        else
+            base_text_add(text, "no ranks, ");
+        if (run_shell_is_here(host))
+            base_text_add(text, "this machine\n");
+        else
+            base_text_add(text, "by %.100s\n", options->far.rsh ? options->far.rsh : "ssh");
+        first += count;
+    }
+}
+
+// Ranks that this process would start here.
+static int count_here(const struct run_options *options)
+{
+    const struct run_hosts *hosts = &options->far.hosts;
+    for (int i = 0; i < hosts->count; i++)
+        if (run_shell_is_here(&hosts->list[i]))
+            return hosts->list[i].slots;
+    return hosts->count > 0 ? hosts->list[0].slots : options->ranks;
+}
+
 static enum run_status explain(const struct run_options *options)
 {
     static char bytes[1 << 20];
@@ -42,13 +76,15 @@ static enum run_status explain(const struct run_options *options)
         base_text_add(&text, "ranks        %d on each of %d hosts, from %s\n", each, hosts.hosts,
                       source);
     }
-    const zero_result bound = run_bind_open(&binding, options->bind, options->ranks, &bind_error);
+    explain_list(options, &text);
+    const int here = count_here(options);
+    const zero_result bound = run_bind_open(&binding, options->bind, here, &bind_error);
     if (!bound && options->bind != RUN_BIND_NONE)
         run_bind_explain(binding, &text);
     struct run_cores cores;
     run_threads_count(&cores);
     base_text_add(&text, "threads      ");
-    run_threads_text(&cores, binding, options->ranks, &text);
+    run_threads_text(&cores, binding, here, &text);
     base_text_add(&text, "\n");
     run_bind_close(binding);
     enum run_status status = print(bytes);
