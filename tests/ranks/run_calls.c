@@ -2,6 +2,7 @@
 // at once, or not at all, and options that each host refuses alike.
 #include "base/clock.h"
 #include "tests/ranks/run_command.h"
+#include "tests/unit/port.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -115,6 +116,23 @@ static void each_host_refuses_wrong_options(void **state)
     run_command_expect_line(&run, 64, "513 hosts (", "a job has at most 512");
 }
 
+static void a_port_that_is_taken_is_named(void **state)
+{
+    (void)state;
+    struct run_command run;
+    int port;
+    const int taken = port_reserve(&port);
+    assert_true(taken >= 0 && listen(taken, 1) == 0);
+    be_host(0, 2, 1);
+    set("PET_MASTER_PORT", port);
+    assert_int_equal(setenv("ZERO_SECRET", "a secret", 1), 0);
+    RUN(&run, "--", "true");
+    run_command_expect_line(&run, 71, "where the other hosts call, is in use on this one",
+                            "another MASTER_PORT");
+    unsetenv("ZERO_SECRET");
+    close(taken);
+}
+
 static void an_agent_waits_as_long_as_the_job_may(void **state)
 {
     (void)state;
@@ -129,6 +147,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_calls_again_is_taken),
         cmocka_unit_test(a_number_that_is_none_is_told_so),
+        cmocka_unit_test(a_port_that_is_taken_is_named),
         cmocka_unit_test(an_agent_waits_as_long_as_the_job_may),
         cmocka_unit_test(each_host_refuses_wrong_options),
     };

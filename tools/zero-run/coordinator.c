@@ -42,7 +42,8 @@ static enum run_status prepare_job(struct run_coordinator *all, struct base_erro
 {
     struct run_job *job = &all->job;
     const struct run_options *options = all->options;
-    if (run_job_init(job, options, options->ranks, error) || run_far_open(all, error))
+    if (run_job_init(job, options, options->ranks, error) || run_far_open(all, error) ||
+        (all->platform && run_far_open_port(all, error)))
         return error->result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
     all->span = (struct run_span){.ops = &run_coordinator_ops,
                                   .coordinates = true,

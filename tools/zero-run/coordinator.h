@@ -71,8 +71,9 @@ int run_coordinate(const struct run_options *options, const struct boot_hosts *p
 
 /** Makes the list of hosts. ZERO_E_NOMEM, ZERO_E_IO. */
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error);
-/** Gives up the hosts whose agents have not answered. */
-void run_far_lose_silent(struct run_coordinator *all);
+/** Gives a host the name that messages have: of a platform's, its number and what it calls itself.
+ */
+void run_far_name(const struct run_coordinator *all, struct run_far_host *far, const char *name);
 /** Starts the agents that are not there, and waits until each is or cannot be. Returns how many
  * could not; says why unless `error` is given, which then has the first reason. */
 int run_far_start(struct run_coordinator *all, struct base_error *error);
@@ -86,17 +87,15 @@ void run_far_lose(struct run_coordinator *all, struct run_far_host *far, const c
 void run_far_drop(struct run_far_host *far);
 /** Takes what an agent's process says, and notices its end. */
 void run_far_look(struct run_coordinator *all, struct run_far_host *far);
+/** Waits until all hosts that are there have answered. False: the job was asked to stop. */
+bool run_far_await(struct run_coordinator *all);
 /** Tells the agents that the job is over, and waits for their ends. */
 void run_far_close(struct run_coordinator *all, int status);
 
 /* ------------------------------------------------------------------ coordinator_calls.c */
 
-/** Listens at the port that the platform tells all hosts of. ZERO_AGAIN: it is in use; ZERO_E_IO.
- */
+/** Listens at the port that the platform tells all hosts of. ZERO_E_IO: it is in use, or worse. */
 zero_result run_far_open_port(struct run_coordinator *all, struct base_error *error);
-/** Gives a host the name that messages have: of a platform's, its number and what it calls itself.
- */
-void run_far_name(const struct run_coordinator *all, struct run_far_host *far, const char *name);
 /** Lets the agents in that a platform has started. */
 void run_far_listen(struct run_coordinator *all);
 
@@ -104,8 +103,6 @@ void run_far_listen(struct run_coordinator *all);
 
 extern const struct run_span_ops run_coordinator_ops;
 
-/** Waits until all hosts that are there have answered. False: the job was asked to stop. */
-bool run_far_await(struct run_coordinator *all);
 /** A rank that was held is the first that failed after all. */
 void run_far_decide(struct run_coordinator *all);
 

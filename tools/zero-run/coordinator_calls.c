@@ -21,21 +21,14 @@ zero_result run_far_open_port(struct run_coordinator *all, struct base_error *er
                                   .host = 0,
                                   .job = all->job_id,
                                   .secret = all->platform->master.secret};
-    return run_listener_open(&all->listener, all->platform->master.port, &self, error);
-}
-
-void run_far_name(const struct run_coordinator *all, struct run_far_host *far, const char *name)
-{
-    const int host = (int)(far - all->hosts);
-    char own[RUN_LINK_NAME] = "";
-    if (!all->platform)
-        snprintf(far->name, sizeof far->name, "%s", far->host->name);
-    else if (host == 0 && gethostname(own, sizeof own - 1) == 0)
-        snprintf(far->name, sizeof far->name, "0 (%s)", own);
-    else if (*name)
-        snprintf(far->name, sizeof far->name, "%d (%s)", host, name);
-    else
-        snprintf(far->name, sizeof far->name, "%d", host);
+    const int port = all->platform->master.port;
+    const zero_result result = run_listener_open(&all->listener, port, &self, error);
+    return result != ZERO_AGAIN
+               ? result
+               : zero_fail(error, ZERO_E_IO,
+                           "port %d, where the other hosts call, is in use on this one: give all "
+                           "hosts of the job another MASTER_PORT",
+                           port);
 }
 
 // Tells an agent why it is not taken, and lets it go.

@@ -11,8 +11,6 @@
 static const uint64_t held_ns = UINT64_C(1000000000);
 // How long it takes to ask all hosts whether a rank has noticed an end.
 static const uint64_t look_ns = UINT64_C(100000000);
-// How long an agent may take to do what it is told.
-static const uint64_t answer_ns = UINT64_C(60000000000);
 // How long what ranks have recorded takes at most.
 static const uint64_t blame_ns = UINT64_C(500000000);
 
@@ -313,23 +311,3 @@ static bool busy(const struct run_job *job)
 
 const struct run_span_ops run_coordinator_ops = {
     .poll = poll_hosts, .due = due, .turn = turn, .order = order, .busy = busy};
-
-bool run_far_await(struct run_coordinator *all)
-{
-    struct run_job *job = &all->job;
-    const uint64_t deadline = base_clock_ns() + answer_ns;
-    for (;;) {
-        bool waits = false;
-        for (int i = 0; i < all->count; i++)
-            waits = waits || (all->hosts[i].up && !all->hosts[i].answered);
-        if (!waits || job->stop.signals || base_clock_ns() >= job->stop.timeout_ns)
-            return !waits;
-        if (base_clock_ns() >= deadline) {
-            run_far_lose_silent(all);
-            return false;
-        }
-        const int due_ms = run_turn_timeout(job);
-        run_turn(job, due_ms >= 0 && due_ms < 100 ? due_ms : 100);
-        run_signals_take(job);
-    }
-}

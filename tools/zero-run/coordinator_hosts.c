@@ -16,8 +16,24 @@
 // How long a remote shell may take until its agent answers, and an agent to leave.
 static const uint64_t coming_ns = 60 * SECOND_NS, calling_ns = 600 * SECOND_NS,
                       leaving_ns = 10 * SECOND_NS;
+// How long an agent may take to do what it is told.
+static const uint64_t answer_ns = 60 * SECOND_NS;
 // When it is said first that hosts are waited for.
 static const uint64_t said_ns = 5 * SECOND_NS;
+
+void run_far_name(const struct run_coordinator *all, struct run_far_host *far, const char *name)
+{
+    const int host = (int)(far - all->hosts);
+    char own[RUN_LINK_NAME] = "";
+    if (!all->platform)
+        snprintf(far->name, sizeof far->name, "%s", far->host->name);
+    else if (host == 0 && gethostname(own, sizeof own - 1) == 0)
+        snprintf(far->name, sizeof far->name, "0 (%s)", own);
+    else if (*name)
+        snprintf(far->name, sizeof far->name, "%d (%s)", host, name);
+    else
+        snprintf(far->name, sizeof far->name, "%d", host);
+}
 
 zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
 {
@@ -31,8 +47,6 @@ zero_result run_far_open(struct run_coordinator *all, struct base_error *error)
         all->hosts[i].slots = hosts->list[i].slots;
         run_far_name(all, &all->hosts[i], "");
     }
-    if (all->platform && run_far_open_port(all, error))
-        return error->result;
     return run_shell_prepare(&all->way, all->options->far.rsh, error);
 }
 
@@ -334,12 +348,36 @@ void run_far_look(struct run_coordinator *all, struct run_far_host *far)
     run_far_lose(all, far, why);
 }
 
-void run_far_lose_silent(struct run_coordinator *all)
+/* ------------------------------------------------------------------ answers */
+
+static void lose_silent(struct run_coordinator *all)
 {
     for (int i = 0; i < all->count; i++)
         if (all->hosts[i].up && !all->hosts[i].answered)
             run_far_lose(all, &all->hosts[i], "its agent lives, and does not do what it is told");
 }
+
+bool run_far_await(struct run_coordinator *all)
+{
+    struct run_job *job = &all->job;
+    const uint64_t deadline = base_clock_ns() + answer_ns;
+    for (;;) {
+        bool waits = false;
+        for (int i = 0; i < all->count; i++)
+            waits = waits || (all->hosts[i].up && !all->hosts[i].answered);
+        if (!waits || job->stop.signals || base_clock_ns() >= job->stop.timeout_ns)
+            return !waits;
+        if (base_clock_ns() >= deadline) {
+            lose_silent(all);
+            return false;
+        }
+        const int due_ms = run_turn_timeout(job);
+        run_turn(job, due_ms >= 0 && due_ms < 100 ? due_ms : 100);
+        run_signals_take(job);
+    }
+}
+
+/* ------------------------------------------------------------------ the end */
 
 // Also one that has called and was not needed.
 static bool is_to_leave(const struct run_far_host *far)

@@ -36,7 +36,7 @@ struct use {
     struct identity is;
 };
 
-static void set(struct identity *is, const struct stat *status)
+static void set_identity(struct identity *is, const struct stat *status)
 {
     is->device = status->st_dev;
     is->inode = status->st_ino;
@@ -49,7 +49,7 @@ static void identify(struct identity *is, const char *path)
     if (stat(path, &status) == 0) {
         // A terminal, /dev/null and other devices take what several writers write.
         if (S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode))
-            set(is, &status);
+            set_identity(is, &status);
         return;
     }
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -58,7 +58,7 @@ static void identify(struct identity *is, const char *path)
     if (snprintf(directory, sizeof directory, "%.*s", length, slash ? path : ".") >= PATH_MAX ||
         strlen(name) >= sizeof is->name || stat(directory, &status))
         return; // opening it says what is wrong
-    set(is, &status);
+    set_identity(is, &status);
     strcpy(is->name, name);
 }
 
@@ -80,7 +80,7 @@ static void use_standard(struct use *use, int fd, const char *name)
     snprintf(use->what, sizeof use->what, "standard %s", name);
     // Lines of metrics may go among others into a pipe, by the name /dev/stdout.
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
-        set(&use->is, &status);
+        set_identity(&use->is, &status);
 }
 
 static zero_result log_path(char path[PATH_MAX], const char *dir, int rank,

@@ -12,7 +12,7 @@ static void extend(struct run_tail_line *line, const char *bytes, size_t count)
     line->cut = line->cut || fits < count;
 }
 
-static void complete(struct run_tail *tail, int stream, int sink, uint64_t place)
+static void end_line(struct run_tail *tail, int stream, int sink, uint64_t place)
 {
     struct run_tail_line *open = &tail->open[stream];
     open->sink = sink;
@@ -31,7 +31,7 @@ void run_tail_add(struct run_tail *tail, int stream, const char *bytes, size_t c
     while (count > 0 && (newline = memchr(bytes, '\n', count))) {
         const size_t length = (size_t)(newline - bytes);
         extend(&tail->open[stream], bytes, length);
-        complete(tail, stream, sink, place);
+        end_line(tail, stream, sink, place);
         bytes = newline + 1;
         count -= length + 1;
     }
@@ -41,7 +41,7 @@ void run_tail_add(struct run_tail *tail, int stream, const char *bytes, size_t c
 void run_tail_end(struct run_tail *tail, int stream, int sink, uint64_t place)
 {
     if (tail->open[stream].used > 0)
-        complete(tail, stream, sink, place);
+        end_line(tail, stream, sink, place);
 }
 
 const struct run_tail_line *run_tail_line(const struct run_tail *tail, int i)
