@@ -164,7 +164,10 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
 {
     char why[1024] = "";
     if (is_awaited(all, (int)(far - all->hosts)))
-        zero_fail(error, ZERO_E_TIMEOUT, "host %s has not called in time", far->name);
+        zero_fail(error, ZERO_E_TIMEOUT,
+                  "host %s has not called in time: zero-run has to run there, and to reach port %d "
+                  "of this host",
+                  far->name, all->listener.port);
     else if (far->shelled && far->shell.called)
         zero_fail(error, ZERO_E_IO, "host %s: %s", far->name, far->shell.link.why.message);
     else if (far->shelled) {
