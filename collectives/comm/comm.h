@@ -275,9 +275,8 @@ struct coll_all_gather {
     void *recv;                    /**< any memory of this rank, or NULL */
     const struct coll_span *spans; /**< world entries, in bytes, the same on every rank; lives
                                         until the request is drained */
-    bool together;                 /**< the ranks of a host fill recv together; the same on every
-                                        rank */
     struct coll_label label;
+    bool together; /**< the ranks of a host fill recv together; the same on every rank */
 };
 zero_result coll_all_gather_start(struct coll_comm *comm, const struct coll_all_gather *op,
                                   struct coll_request *request);
@@ -476,10 +475,12 @@ struct coll_counters {
 };
 
 /** memory_bytes of a root that is yet to be opened. With `any_provider`, as in coll_config, it has
- * what a provider takes that the ranks may find, with `far` of them on other hosts: none where this
- * host would decline it. It lacks what unregistered sources need where the kernel doesn't let ranks
- * read each other (coll_unregistered_path()). 0: there is no such transport. *Local.* */
-size_t coll_memory_needed(const char *transport, bool any_provider, int world, int far);
+ * what a provider takes that the ranks may find: none where this host would decline it. It lacks
+ * what unregistered sources need where the kernel doesn't let ranks read each other
+ * (coll_unregistered_path()). `hosts`: on how many the ranks are, the same number on each; 0: it is
+ * not known, and by a network taken for as many as there are ranks. 0: there is no such transport.
+ * *Local.* */
+size_t coll_memory_needed(const char *transport, bool any_provider, int world, int hosts);
 
 void coll_counters(const struct coll_comm *comm, struct coll_counters *counters);
 

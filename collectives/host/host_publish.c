@@ -87,8 +87,8 @@ static struct coll_span share_of(const struct coll_comm *comm, int rank, size_t 
 
 /** The part of a block that `member`, a rank of this host, brings. What a near rank has published
  * is there. */
-static struct coll_span part_of(const struct coll_comm *comm, const struct coll_request *request,
-                                int owner, int member)
+static struct coll_span part_for(const struct coll_comm *comm, const struct coll_request *request,
+                                 int owner, int member)
 {
     const struct coll_all_gather *op = &request->op.all_gather;
     const size_t bytes = op->spans[owner].count;
@@ -105,7 +105,7 @@ static zero_result bring_part(struct coll_comm *comm, const struct coll_request 
 {
     const struct host_place *posted = &coll_host_descriptor(comm, owner, request->sequence)->source;
     size_t *done = &coll_host_of(comm)->fetched[owner];
-    const struct coll_span part = part_of(comm, request, owner, member);
+    const struct coll_span part = part_for(comm, request, owner, member);
     if (part.count == 0 || *done == part.count)
         return ZERO_OK;
     coll_point(comm, request->kind, "read");
@@ -214,10 +214,13 @@ static zero_result await_parts(struct coll_comm *comm, const struct coll_request
 {
     const struct host_comm *host = coll_host_of(comm);
     for (int rank = 0; rank < comm->world; rank++) {
-        if (host->far[rank] || host->fetched[rank] == TAKEN_OVER || !coll_host_behind(comm, rank))
+        if (host->far[rank] || host->fetched[rank] == TAKEN_OVER)
             continue;
-        const zero_result result =
-            coll_host_retired(comm, rank) ? take_over(comm, request, rank) : ZERO_AGAIN;
+        // What a rank has counted before it leaves is looked at after that.
+        const bool retired = coll_host_retired(comm, rank);
+        if (!coll_host_behind(comm, rank))
+            continue;
+        const zero_result result = retired ? take_over(comm, request, rank) : ZERO_AGAIN;
         if (result != ZERO_OK)
             return result;
     }

@@ -119,12 +119,13 @@ static const struct coll_provider *expected_provider(const char *transport, bool
     return provider;
 }
 
-size_t coll_memory_needed(const char *transport, bool any_provider, int world, int far)
+size_t coll_memory_needed(const char *transport, bool any_provider, int world, int hosts)
 {
-    assert(far >= 0 && far < world);
+    assert(hosts >= 0 && hosts <= world);
+    const int here = hosts > 0 ? (world + hosts - 1) / hosts : 1;
     const struct coll_transport *found = coll_transport_find(transport);
     const struct coll_provider *provider = expected_provider(transport, any_provider);
-    return !found
-               ? 0
-               : own_bytes(world) + found->memory(world) + (provider ? provider->memory(far) : 0);
+    return !found ? 0
+                  : own_bytes(world) + found->memory(world) +
+                        (provider ? provider->memory(world - here) : 0);
 }

@@ -21,11 +21,12 @@ static struct eng_limits limits_of(const zero_ctx *z)
 /** Bytes, on every rank alike. */
 static size_t transport_bytes(const zero_ctx *z)
 {
+    const int near = z->config.local_world;
     // A plan without ranks has room for what they may find.
-    const int here = z->config.local_world ? z->config.local_world : 1;
     struct coll_counters counters = {
-        .memory_bytes = coll_memory_needed(z->config.transport, z->config.any_provider,
-                                           z->config.world, z->config.world - here)};
+        .memory_bytes =
+            coll_memory_needed(z->config.transport, z->config.any_provider, z->config.world,
+                               near > 0 ? (z->config.world + near - 1) / near : 0)};
     if (z->comm)
         coll_counters(z->comm, &counters);
     return counters.memory_bytes;
