@@ -96,9 +96,10 @@ typedef struct zero_config {
     zero_log_fn log;
     /** The first argument of log. */
     void *log_user;
-    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, "copy" one a rank. What owners
-     * of other hosts have updated is sent to a shared copy once. Default "auto": shared, but for
-     * stage 3 on several hosts, where the copy would be whole. Same bits. */
+    /** Stages 1 .. 3: "shared" is one copy of the parameters a host, "copy" one a rank. "slots", at
+     * stage 3, is one memory a host for gathered units. What is on other hosts is sent to a host
+     * once, unless ranks copy. Default "auto": shared, but slots at stage 3 on several hosts. Same
+     * bits. */
     const char *gather;
     /** "canonical" (default): the same bits on any number of ranks. "local": a rank adds up its
      * micro-batches first; stages 0, 1. Numerics. */

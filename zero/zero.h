@@ -199,6 +199,7 @@ ZERO_API zero_result zero_micro_begin(zero_ctx *z, int32_t i, zero_micro *micro)
  *  `borrow`                It copies values that have changed to the program's buffer.
  *  stages 1 to 3           It waits for the values of the last step.
  *  stage 3, gather=copy    It also copies them from their owners.
+ *  stage 3, gather=slots   The ranks of a host do so together.
  *  offload_params=nvme     It reads this rank's part from its file, and copies the others'. At
  *                          stage 0 the file has everything.
  *  state passes through a GPU, or ranks send it to each other's GPUs
@@ -235,6 +236,9 @@ ZERO_API zero_result zero_release(zero_ctx *z, zero_unit unit, zero_stream strea
  * rank is inside one of these calls, or in a fused step after zero_grad_done(); ranks of this host
  * bring what owners of other hosts have written. Another thread that reads meanwhile may see a
  * mixture. Writing there is a segmentation fault.
+ *
+ * With gather=slots they share it, too. It holds the unit until all have released it. Writing there
+ * is a segmentation fault.
  */
 ZERO_API const void *zero_param_ptr(zero_ctx *z, zero_param param, int32_t slice);
 

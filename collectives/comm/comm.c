@@ -100,6 +100,12 @@ int coll_ranks_a_host(const struct coll_comm *comm)
     return comm->comm_world->ranks_a_host;
 }
 
+void coll_host_ranks(const struct coll_comm *comm, int *least, int *most)
+{
+    *least = comm->comm_world->least_near;
+    *most = comm->comm_world->most_near;
+}
+
 const char *coll_unregistered_path(const struct coll_comm *comm)
 {
     return comm->comm_world->unregistered_path;

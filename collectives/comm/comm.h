@@ -107,6 +107,9 @@ const char *coll_host(const struct coll_comm *comm, int rank);
  * they do not follow each other. *Local.* */
 int coll_ranks_a_host(const struct coll_comm *comm);
 
+/** How many ranks the host with the fewest of them has, and the one with the most. *Local.* */
+void coll_host_ranks(const struct coll_comm *comm, int *least, int *most);
+
 /** Whether this process is a child of the one that opened the communicator. *Local, from any
  * thread.* */
 bool coll_in_child(const struct coll_comm *comm);

@@ -106,6 +106,7 @@ struct coll_comm_world {
     unsigned doubt;         /**< halved so often, because peers came later than that lately, */
     unsigned yields;        /**< and from then on before it sleeps */
     const char *unregistered_path; /**< coll_unregistered_path() */
+    int least_near, most_near;     /**< coll_host_ranks() */
     struct coll_arena *arenas[COLL_ARENAS_MAX];
     uint32_t arena_count;
     struct coll_arena *partial_sums; /**< coll_partial_sums_create(); NULL: there is none */

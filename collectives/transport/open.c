@@ -54,6 +54,8 @@ static struct coll_comm *create_root(const struct coll_config *config,
         .log = config->log,
         .control = config->control,
         .ranks_a_host = root->world,
+        .least_near = root->world,
+        .most_near = root->world,
         .counters.memory_bytes = own_bytes(root->world)};
     snprintf(root->name, sizeof root->name, "%s", config->name);
     snprintf(comm_world->transport, sizeof comm_world->transport, "%s", config->transport);

@@ -232,6 +232,29 @@ static int count_each(const struct boot_mesh *mesh, int world)
     return world % each == 0 ? each : 0;
 }
 
+/** How many ranks hosts have. ZERO_E_NOMEM. */
+static zero_result count_hosts(struct coll_comm *comm, const struct boot_mesh *mesh,
+                               struct base_error *error)
+{
+    struct coll_comm_world *comm_world = comm->comm_world;
+    int *counts = base_calloc((size_t)comm->world, sizeof *counts);
+    if (!counts)
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %d ranks", comm->name,
+                         comm->world);
+    for (int rank = 0; rank < comm->world; rank++)
+        counts[mesh->leaders ? mesh->leaders[rank] : rank]++;
+    comm_world->most_near = 0;
+    for (int rank = 0; rank < comm->world; rank++) {
+        if (counts[rank] > 0 && counts[rank] < comm_world->least_near)
+            comm_world->least_near = counts[rank];
+        if (counts[rank] > comm_world->most_near)
+            comm_world->most_near = counts[rank];
+    }
+    base_free(counts);
+    assert(comm_world->least_near >= 1 && comm_world->least_near <= comm_world->most_near);
+    return ZERO_OK;
+}
+
 /** Which ranks are far: those of other hosts. */
 static void find_far(struct coll_comm *comm, const struct boot_mesh *mesh)
 {
@@ -250,8 +273,9 @@ static zero_result connect_in_steps(struct coll_comm *comm, const struct coll_co
     struct tcp *tcp = comm->link;
     assert(!tcp->started && !tcp->net);
     find_far(comm, mesh);
-    zero_result result =
-        coll_near_init(&tcp->near, comm, coll_host_bounce_bytes(comm->world), error);
+    zero_result result = count_hosts(comm, mesh, error);
+    if (result == ZERO_OK)
+        result = coll_near_init(&tcp->near, comm, coll_host_bounce_bytes(comm->world), error);
     if (result == ZERO_OK)
         result = meet_near(comm, config, mesh, error);
     if (result == ZERO_OK)

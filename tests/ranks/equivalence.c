@@ -269,6 +269,12 @@ static bool plain(const struct synthetic *model)
            !model->narrow_moments && !model->absent && !model->paused && !model->frozen;
 }
 
+// How ranks come by parameters that are not shared: at stage 3 every other time together.
+static const char *copying(int stage, unsigned turn)
+{
+    return stage == 3 && turn % 2 ? "slots" : "copy";
+}
+
 // Every stage and way at one number of ranks.
 static void sweep_world(const struct synthetic *model, const struct outcome *expected, int world,
                         const char *transport, struct outcome *outcomes, unsigned *turn)
@@ -287,7 +293,7 @@ static void sweep_world(const struct synthetic *model, const struct outcome *exp
             struct job job = {
                 .model = *model,
                 .transport = world == 1 && strcmp(transport, "threads") == 0 ? "self" : transport,
-                .gather = way == SHARED ? "shared" : "copy",
+                .gather = way == SHARED ? "shared" : copying(stage, *turn),
                 .world = world,
                 .steps = SYNTHETIC_STEPS,
                 .stage = stage,
@@ -471,7 +477,7 @@ static struct job matrix_job(const int *choice, unsigned turn, struct outcome *o
     struct job job = {
         .model = matrix_model(choice[OPTIMIZER], choice[PRECISION], choice[POLICY]),
         .transport = choice[TRANSPORT] ? "shm" : team_threads(world),
-        .gather = choice[GATHER] ? "shared" : "copy",
+        .gather = choice[GATHER] ? "shared" : copying(choice[STAGE], turn),
         .world = world,
         .steps = MATRIX_STEPS,
         .stage = choice[STAGE],

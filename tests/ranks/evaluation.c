@@ -108,7 +108,7 @@ static void sweep(const struct synthetic *model, int world, const struct outcome
         for (int way = 0; way < 3; way++) {
             static struct job job;
             job = (struct job){.model = *model, .stage = stage, .evaluates = true};
-            job.gather = way == 2 ? "shared" : "copy";
+            job.gather = way == 2 ? "shared" : stage == 3 && world % 2 ? "slots" : "copy";
             job.prefetch = way == 0 ? ZERO_OFF : 1 + world % 2;
             job.live_bytes = world % 3 == 2 ? 6000 : 0;
             job.model.tied = (stage + world) % 2;

@@ -62,6 +62,8 @@ static void everywhere(void (*fn)(int stage, const char *gather))
         fn(stage, "copy");
         if (stage > 0)
             fn(stage, "shared");
+        if (stage == 3)
+            fn(stage, "slots");
     }
 }
 

@@ -43,8 +43,9 @@ struct job {
 struct seen {
     zero_result result;
     char message[512];
-    char host[64]; /**< what its host is called */
-    int together;  /**< ranks of its host, as the plan says */
+    char host[64];   /**< what its host is called */
+    int together;    /**< ranks of its host, as the plan says */
+    char gather[16]; /**< as the plan says */
     uint8_t fingerprint[16];
 };
 
@@ -164,6 +165,9 @@ static zero_result train(zero_ctx *z, const struct job *job, int rank)
     const char *together = strstr(zero_plan_text(z), "the host's ");
     if (together)
         sscanf(together, "the host's %d rank", &seen[rank].together);
+    const char *gather = strstr(zero_plan_text(z), "  gather ");
+    if (gather)
+        sscanf(gather, "  gather %15[^:]", seen[rank].gather);
     if (!r)
         r = resume(z, job);
     for (uint64_t step = job->resumes ? SYNTHETIC_STEPS / 2 : 0; !r && step < SYNTHETIC_STEPS;
@@ -392,17 +396,40 @@ static void a_directory_that_is_not_shared_is_told(void **state)
     }
 }
 
-// Stages 1 and 2 do so by default.
+// Stages 1 and 2 share by default, and stage 3 its slots, where a host has several ranks.
 static void a_host_may_have_one_copy_or_one_a_rank(void **state)
 {
     (void)state;
-    static const char *const gathers[] = {"copy", "shared"};
+    static const char *const gathers[] = {"copy", "shared", "slots"};
     for (int stage = 1; stage <= 3; stage++)
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < (stage == 3 ? 3 : 2); i++) {
             struct job job = job_of(2, 1 + (stage + i) % 2, stage);
             job.config.gather = gathers[i];
             run(&job);
             expect_golden(&job);
+            for (int rank = 0; rank < world_of(&job); rank++)
+                assert_string_equal(seen[rank].gather, gathers[i]);
+        }
+}
+
+// How ranks of so many on each host gather at stage 3 by default.
+static void slots_are_the_hosts_where_that_has_several_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks[HOSTS];
+        const char *gather;
+    } hosts[] = {{{1, 1}, "copy"}, {{2, 2}, "slots"}, {{3, 1}, "slots"}, {{1, 3}, "slots"}};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        for (int few = 0; few < 2; few++) {
+            struct job job = job_of(hosts[i].ranks[0], hosts[i].ranks[1], 3);
+            job.config.open_units = few ? 2 : 4;
+            job.config.prefetch_units = few ? 1 : 2;
+            job.config.paranoid = i % 2 == (size_t)few;
+            run(&job);
+            expect_golden(&job);
+            for (int rank = 0; rank < world_of(&job); rank++)
+                assert_string_equal(seen[rank].gather, hosts[i].gather);
         }
 }
 
@@ -457,6 +484,7 @@ int main(void)
         cmocka_unit_test(checkpoints_go_from_some_hosts_to_others),
         cmocka_unit_test(a_directory_that_is_not_shared_is_told),
         cmocka_unit_test(a_host_may_have_one_copy_or_one_a_rank),
+        cmocka_unit_test(slots_are_the_hosts_where_that_has_several_ranks),
         cmocka_unit_test(what_needs_common_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -169,6 +169,12 @@ static bool is_arena(const struct coll_arena *arena, size_t bytes)
     return coll_arena_size(arena) == (bytes ? bytes : 1);
 }
 
+/** Parts of so many bytes, one a rank, may have a byte more. */
+static bool rounds_up(size_t parts, size_t bytes)
+{
+    return parts >= bytes && parts - bytes < MOST_RANKS;
+}
+
 static bool rows_are_allocated(const zero_ctx *z)
 {
     const struct eng_spread *rows = z->plan.rows;
@@ -183,7 +189,9 @@ static bool rows_are_allocated(const zero_ctx *z)
     // What is read from a file is read by peers, if it is a working copy, and by none, if a sum.
     size_t own =
         rows[ENG_FOR_BLOCKS].mine + rows[ENG_FOR_MOMENTS].mine + rows[ENG_FOR_MASTERS].mine;
-    if (z->config.params_nvme)
+    if (z->config.host_slots)
+        TEAM_CHECK(rounds_up(rows[ENG_FOR_GATHERED].sum, coll_arena_size(z->memory.slots_arena)));
+    else if (z->config.params_nvme)
         TEAM_CHECK(is_arena(z->memory.slots_arena, rows[ENG_FOR_GATHERED].mine));
     else
         own += rows[ENG_FOR_GATHERED].mine;
@@ -228,6 +236,7 @@ static const struct toy large = {.tensors = many, .tensor_count = 2, .unit_count
 static const struct options all[] = {
     {.name = "copy", .gather = "copy"},
     {.name = "shared", .gather = "auto"},
+    {.name = "slots", .gather = "slots", .dtype = ZERO_BF16},
     {.name = "bf16", .gather = "copy", .dtype = ZERO_BF16},
     {.name = "no masters, moments of 16 bits",
      .gather = "auto",
@@ -285,6 +294,8 @@ static size_t beside(const struct options *options, const struct toy *toy, int w
  * among the tables. */
 static int kind_of(const struct options *options, int stage)
 {
+    if (strcmp(options->gather, "slots") == 0)
+        return 5;
     if (options->nvme)
         return options->params ? 2 : options->grads ? 3 : 4;
     return stage > 0 && strcmp(options->gather, "auto") == 0;
@@ -297,10 +308,12 @@ static void the_plan_is_exact(void **state)
     (void)state;
     assert_true(temporary_make(&directory));
     for (int world = 1; world <= MOST_RANKS; world += 2) {
-        size_t expected[5] = {0};
+        size_t expected[6] = {0};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             for (int stage = all[i].grads; stage <= (all[i].reduction ? 1 : 3); stage++)
                 for (int m = 0; m < 2; m++) {
+                    if (stage < 3 && strcmp(all[i].gather, "slots") == 0)
+                        continue;
                     const size_t bytes = beside(&all[i], m ? &large : &toy_odd, world, stage);
                     size_t *same = &expected[kind_of(&all[i], stage)];
                     if (*same == 0)

@@ -202,7 +202,7 @@ static void fields_out_of_range_are_refused(void **state)
     REFUSED(timeout_s, -1, "timeout_s");
     REFUSED(kernels, "sse", "takes auto, ref, avx2, avx512");
     REFUSED(log_level, 6, "off, error, warn, info, debug, trace");
-    REFUSED(gather, "some", "takes auto, copy, shared");
+    REFUSED(gather, "some", "takes auto, copy, slots, shared");
     REFUSED(gather, "shared", "gather=shared at stage 0");
     REFUSED(reduction, "fast", "takes canonical, local");
     REFUSED(reduction, "native", "reduction=native is called reduction=local now");

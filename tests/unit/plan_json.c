@@ -330,6 +330,7 @@ static void the_schema_is_that_of_the_manual(void **state)
     assert_int_equal(number(plan, "choices.micro_batches"), 7);
     assert_int_equal(number(plan, "choices.micro_batches_per_rank"), 3);
     assert_true(json_is_false(at(plan, "memory.working_copies_shared")));
+    assert_true(json_is_false(at(plan, "memory.gathered_units_shared")));
     assert_int_equal(number(plan, "memory.borrowed.working_copies"), 0);
     assert_int_equal(number(plan, "memory.borrowed.gradients"), 0);
     assert_int_equal(json_array_size(at(plan, "slots.gathered_units")), 0);

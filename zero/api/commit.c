@@ -76,7 +76,9 @@ static void list_settings(const zero_ctx *z, struct setting settings[SETTINGS])
         {"offload_params", c->params_nvme},
         {"offload_grads", c->grads_nvme},
         {"offload_update", eng_config_updater(c)},
-        {"gather", c->shared ? ENG_GATHER_SHARED : ENG_GATHER_COPY}, // follows from others, too
+        {"gather", c->shared       ? ENG_GATHER_SHARED
+                   : c->host_slots ? ENG_GATHER_SLOTS
+                                   : ENG_GATHER_COPY}, // follows from others, too
         {"reduction", c->local},
         {"sum_group", c->sum_group},
         {"paranoid", c->paranoid},

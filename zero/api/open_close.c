@@ -55,9 +55,13 @@ static zero_result join(zero_ctx *z, struct boot_mesh *mesh, struct base_error *
     comm.control = z->job.watch.area;
     comm.mesh = mesh->world ? mesh : NULL;
     const zero_result r = coll_open(&z->comm, &comm, error);
-    if (!r)
-        eng_config_found_transport(&z->config, coll_transport_name(z->comm));
-    return r;
+    if (r)
+        return r;
+    int least, most;
+    coll_host_ranks(z->comm, &least, &most);
+    eng_config_found_hosts(&z->config, least, most);
+    eng_config_found_transport(&z->config, coll_transport_name(z->comm));
+    return ZERO_OK;
 }
 
 static const struct eng_call_bytes call_bytes = {

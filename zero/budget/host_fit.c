@@ -29,8 +29,8 @@ static uint64_t host_demand(const zero_ctx *z, const void *none, const struct en
 static const struct eng_scarce host_memory = {false, host_demand, NULL};
 
 /** Address space that this process will use for arenas, private memory and windows. A rank maps all
- * of shared parameters and sums, twice; one that is a process maps the arenas of its host's others,
- * too. */
+ * of shared parameters, slots and sums, twice; one that is a process maps the arenas of its host's
+ * others, too. */
 static uint64_t addresses(const zero_ctx *z)
 {
     const struct eng_spread *rows = z->plan.rows;
@@ -39,6 +39,8 @@ static uint64_t addresses(const zero_ctx *z)
     uint64_t view = 0;
     if (z->config.shared)
         view += eng_plan_of_host(&z->plan, rows[ENG_FOR_PARAMS].sum);
+    if (z->config.host_slots)
+        view += eng_plan_of_host(&z->plan, rows[ENG_FOR_GATHERED].sum);
     if (eng_config_shares_sums(&z->config, z->config.stage))
         view += eng_plan_of_host(&z->plan, rows[ENG_FOR_SUMS].sum);
     const uint64_t each = 2 * view + eng_observers_addresses(z);

@@ -42,6 +42,12 @@ static bool offload(const struct eng_config *config, const struct eng_model *mod
     return alternative->count > 0;
 }
 
+/** Whether `gather` keeps ranks of a host from sharing what they could share. */
+static bool keeps_apart(const struct eng_config *config)
+{
+    return strcmp(config->gather, "copy") == 0 || strcmp(config->gather, "slots") == 0;
+}
+
 bool eng_config_alternative(const struct eng_config *config, const struct eng_model *model,
                             bool of_gpu, int index, struct eng_alternative *alternative)
 {
@@ -55,8 +61,10 @@ bool eng_config_alternative(const struct eng_config *config, const struct eng_mo
     *other = *config;
     other->stage = stage;
     if (!of_gpu)
-        other->shared = eng_config_may_share(config, stage);
+        eng_config_share(other);
     snprintf(alternative->setting, sizeof alternative->setting, "stage=%d%s", stage,
-             !of_gpu && other->shared && !strcmp(config->gather, "copy") ? ", gather=auto" : "");
+             !of_gpu && (other->shared || other->host_slots) && keeps_apart(config)
+                 ? ", gather=auto"
+                 : "");
     return true;
 }

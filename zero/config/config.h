@@ -79,7 +79,8 @@ struct eng_config {
     int64_t memory_limit; /**< 0: not checked; ENG_KEY_AUTO: what is found */
     bool by_network;      /**< transport tcp or ucx: ranks may be on several hosts */
     bool any_provider;    /**< tcp was not asked for, and becomes ucx if all hosts have that */
-    bool shared;          /**< gather, decided: one copy of the parameters a host */
+    bool shared;          /**< gather, decided: one copy of the parameters a host, */
+    bool host_slots;      /**< or what is gathered of them on demand is in memory of the host */
     bool local;
     int32_t paranoid;        /**< 0, 1 */
     int32_t verify_micro;    /**< 0, 1 */
@@ -124,10 +125,12 @@ struct eng_config {
     int32_t first_world; /**< of the run's first start, which decides V where it is not set */
     int32_t restarts;    /**< of the job, before this start */
     int32_t local_world; /**< ranks of this host; 0: not known, and taken for all of them */
-    int32_t local_rank;  /**< among them, or among all processes of the launcher's on this host if
-                              the program numbers its ranks by itself; -1: not known */
-    char launcher[32];   /**< boot_place.launcher, or "zero_config" */
-    char own_job[64];    /**< zero_config.job; "": none */
+    int32_t least_here, most_here; /**< ranks of the host that has the fewest, and the most; 0: not
+                                        known, and taken for those of this host */
+    int32_t local_rank; /**< among them, or among all processes of the launcher's on this host if
+                             the program numbers its ranks by itself; -1: not known */
+    char launcher[32];  /**< boot_place.launcher, or "zero_config" */
+    char own_job[64];   /**< zero_config.job; "": none */
     char own_address[BOOT_ADDRESS_BYTES]; /**< zero_config.master_addr, with a job only; "": none */
     int32_t own_port;                     /**< zero_config.master_port */
     char job[BOOT_JOB_BYTES];
@@ -205,6 +208,10 @@ char *const *eng_config_place_variables(const struct eng_config *config,
  * given. local_rank -1: unknown. *Local.* */
 void eng_config_place(struct eng_config *config, int local_rank, int local_world);
 
+/** Sets how many ranks the host with the fewest has, and the one with the most, and decides what
+ * follows from it. *Local.* */
+void eng_config_found_hosts(struct eng_config *config, int least, int most);
+
 /** Sets the transport that was found where none was given: a literal. *Local.* */
 void eng_config_found_transport(struct eng_config *config, const char *transport);
 
@@ -258,9 +265,12 @@ zero_result eng_config_check_layout(const struct eng_config *config,
  * they travel; blocks: rounds may leave blocks of micro-batches unfinished. */
 struct eng_limits eng_config_limits(const struct eng_config *config, bool apart, bool blocks);
 
-/** Whether ranks of a host could have one copy of the parameters at that stage, if `gather` let
- * them. */
-bool eng_config_may_share(const struct eng_config *config, int stage);
+/** Shares what ranks of a host can share at the configured stage, as gather=auto does; or, as
+ * `gather` says. */
+void eng_config_share(struct eng_config *config);
+void eng_config_decide_sharing(struct eng_config *config);
+/** eng_config_decide_sharing(), if `gather` goes with the rest. ZERO_E_INVALID. */
+zero_result eng_config_decide_gather(struct eng_config *config, struct base_error *error);
 /** Why it is the host who updates what is offloaded, whatever is faster; NULL: nothing in the
  * configuration, and in the model, if there is one by now, says so. */
 const char *eng_config_bound_updater(const struct eng_config *config,

@@ -41,20 +41,6 @@ static zero_result check_transport(struct eng_config *config, struct base_error 
     return eng_config_find_master(config, error);
 }
 
-bool eng_config_may_share(const struct eng_config *config, int stage)
-{
-    // A whole copy a host would undo what stage 3 saves where ranks are on many of them: there it
-    // is asked for.
-    const bool apart = config->by_network && stage == 3 && strcmp(config->gather, "shared") != 0;
-    return stage > 0 && !config->params_nvme && !config->resident && !apart;
-}
-
-// One copy a host, unless the program has its own in any case.
-static bool shares(const struct eng_config *config)
-{
-    return eng_config_may_share(config, config->stage) && strcmp(config->gather, "copy") != 0;
-}
-
 const char *eng_config_bound_updater(const struct eng_config *config, const struct eng_model *model)
 {
     for (size_t g = 0; model && g < model->group_count; g++)
@@ -66,6 +52,8 @@ const char *eng_config_bound_updater(const struct eng_config *config, const stru
         return "reduction=local, whose bits depend on it";
     if (strcmp(config->gather, "shared") == 0)
         return "gather=shared";
+    if (strcmp(config->gather, "slots") == 0)
+        return "gather=slots";
     if ((config->world > 1 || config->over_nccl) && !gcomm_has(config->device_transport))
         return "this build has no NCCL";
     return NULL;
@@ -81,7 +69,7 @@ void eng_config_decide_update(struct eng_config *config, bool device)
 {
     config->undecided = false;
     config->streamed = config->resident = device;
-    config->shared = shares(config);
+    eng_config_decide_sharing(config);
 }
 
 int64_t eng_config_updater(const struct eng_config *config)
@@ -104,15 +92,6 @@ const char *eng_config_updates_by(const struct eng_config *config)
     if (!config->on_device || strcmp(config->offload_optimizer, "none") == 0)
         return NULL;
     return config->streamed ? "device" : "host";
-}
-
-const char *eng_config_gather(const struct eng_config *config)
-{
-    if (config->stage == 0)
-        return "none";
-    if (!config->shared)
-        return "copy";
-    return config->undecided ? "undecided" : "shared";
 }
 
 bool eng_config_shards_params(const struct eng_config *config)
@@ -158,27 +137,6 @@ size_t eng_config_tiles_in_group(const struct eng_config *config)
     if (fit == 0 || (!config->params_nvme && !config->grads_nvme))
         return 1;
     return fit < GROUP_TILES ? fit : GROUP_TILES;
-}
-
-static zero_result decide_gather(struct eng_config *config, struct base_error *error)
-{
-    const bool asked = strcmp(config->gather, "shared") == 0;
-    if (asked && config->stage == 0)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "gather=shared at stage 0: it gathers no parameters, every rank updates "
-                         "a copy of its own; take stage 1, 2 or 3");
-    if (asked && config->params_nvme)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "gather=shared with offload_params=nvme: there is no copy in memory that "
-                         "ranks could share; take copy, or auto");
-    if (asked && config->resident)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "gather=shared with device=%s and %s: each rank's working copies are on "
-                         "its device; take copy, or auto",
-                         config->device,
-                         config->streamed ? "offload_update=device" : "offload_optimizer=none");
-    config->shared = shares(config);
-    return ZERO_OK;
 }
 
 zero_result eng_config_check_reduction(const struct eng_config *config, struct base_error *error)
@@ -353,11 +311,11 @@ zero_result eng_config_decide(struct eng_config *config, struct base_error *erro
     if (!result)
         result = check_device_transport(config, error);
     if (!result)
-        result = decide_gather(config, error);
+        result = eng_config_decide_gather(config, error);
     if (!result)
         result = eng_config_check_reduction(config, error);
     assert(result || !config->streamed || config->resident);
-    assert(result || !config->shared || eng_config_may_share(config, config->stage));
+    assert(result || !config->host_slots || !config->shared);
     return result;
 }
 
@@ -420,6 +378,7 @@ struct eng_limits eng_config_limits(const struct eng_config *config, bool apart,
         .sums_whole = eng_config_whole_sums(config, config->stage),
         .sums_shared = eng_config_shares_sums(config, config->stage),
         .shared = config->shared,
+        .slots_shared = config->host_slots,
         .shared_by = config->local_world,
         .blocks = blocks,
         .paranoid = config->paranoid,

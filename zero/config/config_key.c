@@ -15,7 +15,7 @@ static const char *const transports[] = {[ENG_TRANSPORT_AUTO] = "auto",
                                          [ENG_TRANSPORT_UCX] = "ucx",
                                          NULL};
 static const char *const kernels[] = {"auto", "ref", "avx2", "avx512", NULL};
-static const char *const gathers[] = {"auto", "copy", "shared", NULL};
+static const char *const gathers[] = {"auto", "copy", "slots", "shared", NULL};
 static const char *const reductions[] = {"canonical", "local", NULL};
 static const char *const masters[] = {"f32", "none", NULL};
 static const char *const moments[] = {"f32", "bf16", NULL};

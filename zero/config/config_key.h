@@ -49,7 +49,7 @@ enum {
 };
 
 /** Values of the key `gather`. */
-enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SHARED };
+enum { ENG_GATHER_AUTO, ENG_GATHER_COPY, ENG_GATHER_SLOTS, ENG_GATHER_SHARED };
 
 /** Where state is, as the key `offload_optimizer` says it. */
 enum { ENG_OFFLOAD_NONE, ENG_OFFLOAD_HOST, ENG_OFFLOAD_NVME };

@@ -33,7 +33,7 @@ const unsigned char *eng_gathered(const zero_ctx *z, const struct eng_slice *sli
     if (slot < 0)
         return NULL;
     assert(slot < z->placement.gather.slot_count);
-    return z->memory.slots + z->gathers.slots[slot].offset + place->slot_offset + offset;
+    return z->memory.slots_view + z->gathers.slots[slot].offset + place->slot_offset + offset;
 }
 
 static size_t nowhere_bytes(const zero_ctx *z)

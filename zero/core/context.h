@@ -240,11 +240,12 @@ struct eng_memory {
     struct coll_arena *params_arena;  /**< working copies, which peers read */
     struct coll_arena *grads_arena;   /**< gradients, which peers read */
     struct coll_arena *sums_arena;    /**< sums, which peers read */
-    struct coll_arena *slots_arena;   /**< gather slots, where buckets are staged */
+    struct coll_arena *slots_arena;   /**< gather slots, where buckets are staged, or the host's */
     struct base_arena private_memory; /**< what no peer reads */
     struct base_tables tables;        /**< whose size the model decides */
     unsigned char *params, *grads;
-    const unsigned char *params_view; /**< params as the program sees them */
+    const unsigned char *params_view; /**< params as the program sees them, */
+    const unsigned char *slots_view;  /**< and slots */
     float *sums, *blocks, *masters;
     unsigned char *moments, *slots;
     void *nowhere;             /**< see eng_nowhere() */

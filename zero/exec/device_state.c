@@ -202,6 +202,7 @@ static void show(zero_ctx *z)
     z->memory.params = device_piece(d, DEVICE_PARAMS);
     z->memory.params_view = z->memory.params;
     z->memory.slots = device_piece(d, DEVICE_GATHERED);
+    z->memory.slots_view = z->memory.slots;
     z->memory.grads = device_piece(d, DEVICE_GRADS);
     z->memory.sums = device_piece(d, DEVICE_SUMS);
     z->memory.blocks = device_piece(d, DEVICE_BLOCKS);

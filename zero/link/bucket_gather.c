@@ -32,6 +32,7 @@ zero_result eng_bucket_gather(zero_ctx *z, size_t bucket, void *recv)
         .source = source,
         .recv = recv,
         .spans = b->bytes,
+        .together = z->config.host_slots && place->residence == ENG_SHARDED,
         .label = eng_unit_label(z, b->unit),
     };
     r = coll_all_gather_start(z->comm, &op, request);

@@ -205,6 +205,16 @@ static void count_slots(struct eng_slot_plan *plan, int held, int more, size_t s
     }
 }
 
+/** What of the gather slots counts as this rank's: of those of the host an equal part. */
+static size_t gather_part(const struct eng_placement *placement, const struct eng_layout *layout,
+                          const struct eng_limits *limits)
+{
+    const size_t ranks = (size_t)(limits->shared_by ? limits->shared_by : layout->world);
+    assert(!limits->slots_shared || limits->stage == 3);
+    return limits->slots_shared ? (placement->gather.bytes + ranks - 1) / ranks
+                                : placement->gather.bytes;
+}
+
 zero_result eng_placement_make(struct eng_placement *placement, const struct eng_layout *layout,
                                int rank, const struct eng_limits *limits, struct base_error *error)
 {
@@ -241,6 +251,7 @@ zero_result eng_placement_make(struct eng_placement *placement, const struct eng
             open_windows(placement, layout->unit_count, true, limits->grad_units);
     count_slots(&placement->gather, limits->open_units + limits->prefetch_units, 0,
                 (size_t)limits->live_bytes);
+    placement->gather_part = gather_part(placement, layout, limits);
     count_slots(&placement->grads, limits->stage < 2 ? INT32_MAX : limits->grad_units,
                 limits->grad_spare, 0);
     count_slots(&placement->sums, SUM_SLOTS, 0, 0);

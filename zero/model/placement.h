@@ -4,8 +4,8 @@
  *
  * Arenas and arrays of a rank:
  *  - params: the homes of the working copies (eng_residence), of this rank or of the host.
- *  - gather: slots for gathered units, where buckets are sharded; read by peers if those are
- *    staged.
+ *  - gather: slots for gathered units, where buckets are sharded, of this rank or of the host; read
+ *    by peers if those are staged.
  *  - grads: slots for gradients, read by peers. Stages 0, 1: one a unit; 2, 3: grad_units a class.
  *    A slot holds a gradient twice if it travels in another dtype than the program writes.
  *  - sums: fp32 sums of this rank's shards, bucket by bucket; at stage 0 read by peers. Where sums
@@ -51,6 +51,7 @@ struct eng_slot_plan {
  *     1, 2     copy     COPIED       all of it              the owners' new values
  *     1 to 3   shared   SHARED       one for the host       the owners' word that it is current
  *     3        copy     SHARDED      this rank's shard      an all-gather into a slot
+ *     3        slots    SHARDED      this rank's shard      an all-gather into the host's slot
  *     0 to 3   copy     SHARDED      none: `staged`         its file, then an all-gather
  *
  * The last line is offload_params=nvme; at stage 0 each rank's file has everything. What persists
@@ -111,9 +112,10 @@ struct eng_limits {
     bool sums_whole;  /**< every rank has a copy of all sums, */
     bool sums_shared; /**< which is the host's */
     bool shared;      /**< the ranks of the host share one copy of the parameters; not at stage 0 */
-    int shared_by;    /**< how many they are; 0: all ranks */
-    bool blocks;      /**< rounds leave blocks of micro-batches unfinished */
-    bool paranoid;    /**< windows at every stage */
+    bool slots_shared; /**< or one memory of gathered units; at stage 3 */
+    int shared_by;     /**< how many they are; 0: all ranks */
+    bool blocks;       /**< rounds leave blocks of micro-batches unfinished */
+    bool paranoid;     /**< windows at every stage */
     int open_units;
     int prefetch_units;
     int grad_units;
@@ -136,6 +138,7 @@ struct eng_placement {
     size_t windows_bytes;
     size_t params_bytes; /**< of the arena */
     size_t params_part;  /**< of it, what counts as this rank's: the ranks of a host add up */
+    size_t gather_part;  /**< of the gather slots, the same */
     size_t sums_bytes, blocks_bytes, moments_bytes, masters_bytes;
     size_t own_sums_bytes;     /**< of the sums: those of this rank's shards, */
     size_t sums_part;          /**< and what counts as this rank's */

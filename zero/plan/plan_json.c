@@ -237,12 +237,13 @@ static json_t *describe_memory(const struct eng_plan *plan, const struct eng_pla
     json_t *tiers = with(json_object(), "host", rows);
     if (plan->gpu_total.most > 0)
         tiers = with(tiers, "gpu", describe_spreads(plan->gpu, eng_gpu_names, ENG_GPU_PURPOSES));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o}", "tiers", tiers, "nvme",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:o, s:o}", "tiers", tiers, "nvme",
                      describe_files(plan, facts), "total", describe_spread(&plan->total),
                      "zero_save", describe_spread(&plan->saving), "zero_load",
                      describe_spread(&plan->loading), "working_copies_shared",
-                     facts->config->shared, "huge_pages", (json_int_t)facts->host.huge_bytes,
-                     "borrowed", describe_borrowed(facts->model), "peaks",
+                     facts->config->shared, "gathered_units_shared", facts->config->host_slots,
+                     "huge_pages", (json_int_t)facts->host.huge_bytes, "borrowed",
+                     describe_borrowed(facts->model), "peaks",
                      describe_spreads(plan->peaks, eng_peak_names, ENG_PEAKS));
 }
 

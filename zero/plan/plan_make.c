@@ -65,7 +65,7 @@ struct eng_need eng_need_place(const struct eng_placement *placement)
         .rows =
             {
                 [ENG_FOR_PARAMS] = placement->params_part,
-                [ENG_FOR_GATHERED] = placement->gather.bytes,
+                [ENG_FOR_GATHERED] = placement->gather_part,
                 [ENG_FOR_GRADIENTS] = placement->grads.bytes,
                 [ENG_FOR_SUMS] = placement->sums_part + placement->sums.bytes,
                 [ENG_FOR_BLOCKS] = placement->blocks_bytes,

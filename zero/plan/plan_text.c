@@ -130,6 +130,11 @@ static void write_choices(struct base_text *text, const json_t *plan)
             "  gather       shared: one copy for the host's {host.ranks_here} "
             "rank{+host.ranks_here}, updated in place (gather={config.gather.value}, transport "
             "{choices.transport})\n");
+    else if (is(plan, "choices.gather", "slots"))
+        add(text, plan,
+            "  gather       slots: the host's {host.ranks_here} rank{+host.ranks_here} gather a "
+            "unit together, into memory that all of them read (gather={config.gather.value}, "
+            "transport {choices.transport})\n");
     else {
         add(text, plan,
             "  gather       copy: every rank copies what others have updated "
@@ -253,6 +258,8 @@ static void write_memory(struct base_text *text, const json_t *plan)
     memcpy(names, eng_purpose_names, sizeof names);
     if (is_true(memory, "working_copies_shared"))
         names[ENG_FOR_PARAMS].title = "working copies, shared by the host";
+    if (is_true(memory, "gathered_units_shared"))
+        names[ENG_FOR_GATHERED].title = "gathered units, shared by the host";
     base_text_add(text, "memory, bytes of this rank\n");
     write_rows(text, host, names, ENG_PURPOSES, "host");
     write_row(text, "total", "", number(memory, "total.bytes"));

@@ -109,11 +109,17 @@ static bool keeps_sum_slots(const zero_ctx *z)
     return z->config.grads_nvme && z->config.stage > 0;
 }
 
+/** Whether others read, or fill, gather slots. */
+static bool keeps_slots_in_arena(const zero_ctx *z)
+{
+    return z->config.params_nvme || z->config.host_slots;
+}
+
 bool eng_memory_is_mapped(const zero_ctx *z, enum eng_purpose purpose)
 {
     return purpose == ENG_FOR_PARAMS || purpose == ENG_FOR_GRADIENTS ||
            purpose == ENG_FOR_PARTIAL_SUMS || (purpose == ENG_FOR_SUMS && !keeps_sum_slots(z)) ||
-           (purpose == ENG_FOR_GATHERED && z->config.params_nvme);
+           (purpose == ENG_FOR_GATHERED && keeps_slots_in_arena(z));
 }
 
 /** Where a rank's sums are among those of all, behind those of the rank before it. */
@@ -157,15 +163,44 @@ static zero_result create_partial_sums(zero_ctx *z, struct base_error *error)
     return bytes ? coll_partial_sums_create(z->comm, bytes, error) : ZERO_OK;
 }
 
+/** The slots of the host, which its ranks fill together: each takes care of an equal part. */
+static zero_result create_shared_slots(zero_ctx *z, struct base_error *error)
+{
+    const size_t bytes = z->placement.gather.bytes, world = (size_t)z->config.world;
+    const size_t granules = bytes / BASE_GRANULE, rank = (size_t)z->config.rank;
+    const size_t begin = granules * rank / world, end = granules * (rank + 1) / world;
+    const struct coll_span mine = {begin * BASE_GRANULE, (end - begin) * BASE_GRANULE};
+    assert(bytes % BASE_GRANULE == 0);
+    const zero_result r =
+        coll_arena_create_shared(z->comm, bytes, &mine, 1, &z->memory.slots_arena, error);
+    if (r)
+        return r;
+    z->memory.slots = coll_arena_base(z->memory.slots_arena);
+    z->memory.slots_view = coll_arena_view(z->memory.slots_arena);
+    return ZERO_OK;
+}
+
+static zero_result create_slots(zero_ctx *z, struct base_error *error)
+{
+    void *slots;
+    if (z->config.host_slots)
+        return create_shared_slots(z, error);
+    const zero_result r =
+        create_arena(z, z->placement.gather.bytes, &z->memory.slots_arena, &slots, error);
+    if (r)
+        return r;
+    z->memory.slots = slots;
+    z->memory.slots_view = slots;
+    return ZERO_OK;
+}
+
 static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    void *grads, *sums, *slots;
+    void *grads, *sums;
     zero_result r = create_params(z, error);
-    if (!r && z->config.params_nvme) {
-        r = create_arena(z, p->gather.bytes, &z->memory.slots_arena, &slots, error);
-        z->memory.slots = r ? NULL : slots;
-    }
+    if (!r && keeps_slots_in_arena(z))
+        r = create_slots(z, error);
     if (!r)
         r = create_arena(z, p->grads.bytes, &z->memory.grads_arena, &grads, error);
     if (r)
@@ -185,7 +220,7 @@ static zero_result allocate_arenas(zero_ctx *z, struct base_error *error)
 static zero_result allocate_private(zero_ctx *z, struct base_error *error)
 {
     const struct eng_placement *p = &z->placement;
-    const size_t slots = z->config.params_nvme ? 0 : p->gather.bytes;
+    const size_t slots = keeps_slots_in_arena(z) ? 0 : p->gather.bytes;
     const size_t sums = keeps_sum_slots(z) ? p->sums.bytes : 0;
     const size_t bytes = slots + sums + p->blocks_bytes + p->moments_bytes + p->masters_bytes;
     zero_result r = base_arena_init(&z->memory.private_memory, bytes, 4096, error);
@@ -193,8 +228,10 @@ static zero_result allocate_private(zero_ctx *z, struct base_error *error)
         return r;
     assert((slots | sums | p->blocks_bytes | p->moments_bytes | p->masters_bytes) % 2048 == 0);
     // Every size is a multiple of 2 KiB, which is alignment enough.
-    if (!z->config.params_nvme)
+    if (!keeps_slots_in_arena(z)) {
         z->memory.slots = base_arena_alloc(&z->memory.private_memory, slots, 64);
+        z->memory.slots_view = z->memory.slots;
+    }
     z->memory.moments = base_arena_alloc(&z->memory.private_memory, p->moments_bytes, 64);
     z->memory.masters = base_arena_alloc(&z->memory.private_memory, p->masters_bytes, 64);
     z->memory.blocks = base_arena_alloc(&z->memory.private_memory, p->blocks_bytes, 64);
