@@ -480,6 +480,19 @@ static void plans_are_printed(void **state)
     assert_string_equal(run.err, "");
     run_command_free(&run);
 
+    // Hosts are filled in order.
+    both = "echo \"$ZERO_PLAN_LEAST_LOCAL_WORLD to $ZERO_PLAN_LOCAL_WORLD of $ZERO_PLAN_WORLD\" "
+           ">>/proc/self/fd/$ZERO_PLAN_FD; exit 1";
+    RUN_SCRIPT(&run, both, "--hosts", "a:3,b:1", "--plan");
+    assert_string_equal(run.out, "1 to 3 of 4\n");
+    run_command_free(&run);
+    RUN_SCRIPT(&run, both, "--hosts", "a:4,b:4,c:4", "-n", "6", "--plan");
+    assert_string_equal(run.out, "2 to 4 of 6\n");
+    run_command_free(&run);
+    RUN_SCRIPT(&run, both, "--hosts", "a:4,b:2", "--world", "64", "--plan");
+    assert_string_equal(run.out, "4 to 4 of 64\n");
+    run_command_free(&run);
+
     RUN_SCRIPT(&run, "echo $ZERO_PLAN_PROBE >>/proc/self/fd/$ZERO_PLAN_FD", "--probe", "--plan");
     assert_string_equal(run.out, "1\n");
     run_command_free(&run);

@@ -69,6 +69,8 @@ static int plan_no_more(void **state)
     (void)state;
     unsetenv("ZERO_PLAN");
     unsetenv("ZERO_PLAN_WORLD");
+    unsetenv("ZERO_PLAN_LOCAL_WORLD");
+    unsetenv("ZERO_PLAN_LEAST_LOCAL_WORLD");
     unsetenv("ZERO_PLAN_FD");
     unsetenv("ZERO_PLAN_PROBE");
     return 0;
@@ -305,6 +307,30 @@ static void nothing_is_measured(void **state)
     temporary_remove(&directory);
 }
 
+/** Ranks of the smaller hosts share with fewer what their host has. */
+static void hosts_of_several_sizes_are_told(void **state)
+{
+    (void)state;
+    const zero_config config = config_of(3, NULL);
+    setenv("ZERO_PLAN_LOCAL_WORLD", "2", 1);
+    setenv("ZERO_PLAN_LEAST_LOCAL_WORLD", "1", 1);
+    json_t *plan = planned(&config, WORLD);
+    assert_string_equal(text(plan, "choices.gather"), "slots");
+    assert_true(json_is_true(at(plan, "memory.gathered_units_shared")));
+    assert_int_equal(number(plan, "host.uneven.least_ranks"), 1);
+    assert_int_equal(number(plan, "host.uneven.most_ranks"), 2);
+    assert_int_equal(number(plan, "host.uneven.most_need"), number(plan, "host.need_here"));
+    const uint64_t least = number(plan, "host.uneven.least_need"),
+                   most = number(plan, "host.uneven.most_need");
+    assert_in_range(least, most / 2 + 1, most - 1); // its slots are as large
+    json_decref(plan);
+    setenv("ZERO_PLAN_LOCAL_WORLD", "2", 1);
+    setenv("ZERO_PLAN_LEAST_LOCAL_WORLD", "2", 1);
+    plan = planned(&config, WORLD);
+    assert_true(json_is_null(at(plan, "host.uneven")));
+    json_decref(plan);
+}
+
 static void the_schema_is_that_of_the_manual(void **state)
 {
     (void)state;
@@ -331,6 +357,7 @@ static void the_schema_is_that_of_the_manual(void **state)
     assert_int_equal(number(plan, "choices.micro_batches_per_rank"), 3);
     assert_true(json_is_false(at(plan, "memory.working_copies_shared")));
     assert_true(json_is_false(at(plan, "memory.gathered_units_shared")));
+    assert_true(json_is_null(at(plan, "host.uneven")));
     assert_int_equal(number(plan, "memory.borrowed.working_copies"), 0);
     assert_int_equal(number(plan, "memory.borrowed.gradients"), 0);
     assert_int_equal(json_array_size(at(plan, "slots.gathered_units")), 0);
@@ -705,6 +732,7 @@ static void addresses_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(hosts_of_several_sizes_are_told, plan_no_more),
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(every_file_is_told_of, plan_no_more),
         cmocka_unit_test_teardown(an_update_is_timed, plan_no_more),

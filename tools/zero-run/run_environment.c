@@ -27,6 +27,7 @@ static const char *const own_variables[] = {
     "ZERO_PLAN",
     "ZERO_PLAN_WORLD",
     "ZERO_PLAN_LOCAL_WORLD",
+    "ZERO_PLAN_LEAST_LOCAL_WORLD",
     "ZERO_PLAN_FD",
     "ZERO_PLAN_PROBE",
     "ZERO_CONTROL_FD",
@@ -135,6 +136,7 @@ static void add_special(struct variables *to, const struct run_job *job, int pla
     add(to, "ZERO_PLAN=1");
     add(to, "ZERO_PLAN_WORLD=%d", job->options->plan_world);
     add(to, "ZERO_PLAN_LOCAL_WORLD=%d", job->options->plan_here);
+    add(to, "ZERO_PLAN_LEAST_LOCAL_WORLD=%d", job->options->plan_least);
     add(to, "ZERO_PLAN_FD=%d", job->plan_fd);
     add(to, "ZERO_PLAN_PROBE=%d", job->options->plan_probe);
 }

@@ -154,12 +154,32 @@ static void fill_slots(struct run_options *options)
         }
 }
 
+// How many ranks a plan has on the hosts with the most and the fewest: they are dealt in order.
+static void plan_hosts(struct run_options *options)
+{
+    const struct run_hosts *hosts = &options->far.hosts;
+    const bool dealt = !options->plan_world;
+    int left = options->ranks;
+    options->plan_world = dealt ? options->ranks : options->plan_world;
+    options->plan_here = options->plan_least = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        const int slots = hosts->list[i].slots, ranks = dealt && left < slots ? left : slots;
+        left -= ranks;
+        if (ranks > options->plan_here)
+            options->plan_here = ranks;
+        if (ranks > 0 && (options->plan_least == 0 || ranks < options->plan_least))
+            options->plan_least = ranks;
+    }
+    if (!dealt)
+        options->plan_least = options->plan_here;
+}
+
 // The hosts, and how many ranks they have room for.
 static zero_result check_hosts(struct run_options *options, struct base_error *error)
 {
     struct run_hosts *hosts = &options->far.hosts;
     zero_result result = ZERO_OK;
-    int room = 0, largest = 0;
+    int room = 0;
     if (options->far.host_list && options->far.host_file)
         return zero_fail(error, ZERO_E_INVALID, "--hosts and --hostfile both say the hosts");
     const bool listed = options->far.host_list || options->far.host_file;
@@ -178,10 +198,8 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
     if (result)
         return result == ZERO_E_NOMEM ? result : ZERO_E_INVALID;
     fill_slots(options);
-    for (int i = 0; i < hosts->count; i++) {
+    for (int i = 0; i < hosts->count; i++)
         room += hosts->list[i].slots;
-        largest = hosts->list[i].slots > largest ? hosts->list[i].slots : largest;
-    }
     if (room > BOOT_WORLD_MAX || (options->far.ranks_given && options->ranks > room))
         return zero_fail(error, ZERO_E_INVALID,
                          "the hosts have room for %d ranks, not for %d: --hosts a:N says how many "
@@ -191,9 +209,9 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
         return zero_fail(error, ZERO_E_INVALID, RUN_TRACE_ALONE);
     if (!options->far.ranks_given)
         options->ranks = options->least = room;
-    if (options->plan && !options->plan_world)
-        options->plan_world = options->ranks;
-    options->plan_here = options->plan ? largest : options->ranks;
+    options->plan_here = options->ranks;
+    if (options->plan)
+        plan_hosts(options);
     return ZERO_OK;
 }
 
@@ -228,6 +246,8 @@ static zero_result check_world(struct run_options *options, struct base_error *e
         options->plan_world = options->ranks;
     if (!options->plan_here)
         options->plan_here = options->plan_world;
+    if (!options->plan_least)
+        options->plan_least = options->plan_here;
     if (options->plan_here > options->plan_world)
         return zero_fail(error, ZERO_E_INVALID,
                          "-n %d: so many ranks of this host, but --world %d in all",

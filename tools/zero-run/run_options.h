@@ -41,7 +41,8 @@ struct run_options {
     bool plan, plan_probe;
     int plan_json;  /**< 1: as JSON; 0: as text */
     int plan_world; /**< ranks to plan for, */
-    int plan_here;  /**< and how many of them are on this host */
+    int plan_here;  /**< how many of them are on this host, or the one with the most, */
+    int plan_least; /**< and on the one with the fewest */
     bool explain;
     bool help, version;
     enum option_when prefix, color, pty;

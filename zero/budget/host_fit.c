@@ -216,6 +216,33 @@ static uint64_t group_demand(zero_ctx *z, const uint64_t *groups)
     return together == z->config.world ? host_demand(z, NULL, &z->plan) : bytes;
 }
 
+/** Bytes that a host with so many ranks needs; 0: it is not known. */
+static uint64_t host_with(zero_ctx *z, int ranks)
+{
+    struct eng_config config = z->config;
+    struct eng_plan plan;
+    config.local_world = ranks;
+    const zero_result r = eng_budget_configured(z, &config, &plan, NULL);
+    const uint64_t world = (uint64_t)config.world,
+                   sum = r ? 0 : plan.peaks[eng_plan_worst(&plan)].sum;
+    assert(ranks >= 1 && ranks <= config.world);
+    eng_plan_free(&plan);
+    return (sum + world - 1) / world * (uint64_t)ranks;
+}
+
+/** Hosts with different numbers of ranks need different memory. */
+static void compare_hosts(zero_ctx *z)
+{
+    struct eng_fit *fit = &z->plan.fit;
+    const int least = z->config.least_here, most = z->config.most_here;
+    if (least == 0 || least == most)
+        return;
+    fit->least_ranks = least;
+    fit->most_ranks = most;
+    fit->least_needed = host_with(z, least);
+    fit->most_needed = host_with(z, most);
+}
+
 /** By the plan there is; `groups` NULL: of ranks that are not there. */
 static void judge_plan(zero_ctx *z, const uint64_t *groups)
 {
@@ -224,6 +251,7 @@ static void judge_plan(zero_ctx *z, const uint64_t *groups)
         .host = host, .group = groups ? group_demand(z, groups) : host, .addresses = addresses(z)};
     struct eng_fit *fit = &z->plan.fit;
     *fit->source = *fit->reason = '\0';
+    compare_hosts(z);
     judge(z, &demand);
 }
 

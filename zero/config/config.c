@@ -23,7 +23,7 @@ static const char *const other_variables[] = {
     "ZERO_SECRET",      "ZERO_PLAN_LOCAL_WORLD",
     "ZERO_PMI",         "ZERO_STOP_SIGNAL",
     "ZERO_PLAN_PROBE",  "ZERO_HOST",
-    "ZERO_HOSTS",
+    "ZERO_HOSTS",       "ZERO_PLAN_LEAST_LOCAL_WORLD",
 };
 
 // What zero_config has beside the keys: no option can set it for every context of a program.

@@ -39,7 +39,7 @@ static zero_result read_descriptor(const char *name, int *fd, struct base_error 
 
 static zero_result read_plan_mode(struct eng_config *config, struct base_error *error)
 {
-    int plan = 0, probe = 0, world = config->world, here = 0;
+    int plan = 0, probe = 0, world = config->world, here = 0, least = 0;
     zero_result result = read_number("ZERO_PLAN", 0, 1, &plan, error);
     if (!result)
         result = read_number("ZERO_PLAN_PROBE", 0, 1, &probe, error);
@@ -47,6 +47,8 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
         result = read_number("ZERO_PLAN_WORLD", 1, BOOT_WORLD_MAX, &world, error);
     if (!result)
         result = read_number("ZERO_PLAN_LOCAL_WORLD", 1, world, &here, error);
+    if (!result)
+        result = read_number("ZERO_PLAN_LEAST_LOCAL_WORLD", 1, here ? here : world, &least, error);
     if (!result)
         result = read_descriptor("ZERO_PLAN_FD", &config->plan_fd, error);
     if (!result)
@@ -58,7 +60,8 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     if (config->plan) {
         config->rank = 0;
         config->world = world;
-        config->local_world = here;
+        config->local_world = config->most_here = here;
+        config->least_here = least;
         config->local_rank = -1;
     }
     if (config->plan || config->rank != 0)

@@ -88,13 +88,16 @@ enum eng_fits { ENG_FITS_UNCHECKED, ENG_FITS, ENG_FITS_NOT, ENG_FITS_UNKNOWN };
 /** Whether the host has what its ranks need. Bytes; UINT64_MAX: none. */
 struct eng_fit {
     enum eng_fits verdict;
-    uint64_t limit, left;           /**< what limits, and what of that is left for the ranks */
-    uint64_t needed;                /**< by the ranks it limits */
-    int group_ranks;                /**< in this rank's control group, */
-    int host_ranks;                 /**< and on its host; 0: see eng_plan_ranks_here() */
-    char source[256];               /**< what limits: "MemAvailable", ...; "" if nothing does */
-    char reason[400];               /**< if not: needed, left, and what would help; else "" */
-    struct base_memory_limits host; /**< what was found */
+    uint64_t limit, left;        /**< what limits, and what of that is left for the ranks */
+    uint64_t needed;             /**< by the ranks it limits */
+    int group_ranks;             /**< in this rank's control group, */
+    int host_ranks;              /**< and on its host; 0: see eng_plan_ranks_here() */
+    int least_ranks, most_ranks; /**< where hosts have different numbers of ranks: the fewest and
+                                      the most; else 0 */
+    uint64_t least_needed, most_needed; /**< by such a host, as of zero_commit() */
+    char source[256];                   /**< what limits: "MemAvailable", ...; "" if nothing does */
+    char reason[400];                   /**< if not: needed, left, and what would help; else "" */
+    struct base_memory_limits host;     /**< what was found */
 };
 
 /** Whether a rank's GPU has what the ranks that share it need there, beside whatever else is there:

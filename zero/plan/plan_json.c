@@ -264,6 +264,16 @@ static json_t *fits_or_null(enum eng_fits verdict)
     return known ? json_boolean(verdict == ENG_FITS) : json_null();
 }
 
+/** null: all hosts have as many ranks. */
+static json_t *describe_uneven(const struct eng_fit *fit)
+{
+    if (fit->most_ranks == 0)
+        return json_null();
+    return json_pack("{s:i, s:I, s:i, s:I}", "least_ranks", fit->least_ranks, "least_need",
+                     (json_int_t)fit->least_needed, "most_ranks", fit->most_ranks, "most_need",
+                     (json_int_t)fit->most_needed);
+}
+
 static json_t *describe_host(const struct eng_plan *plan)
 {
     const struct eng_fit *fit = &plan->fit;
@@ -271,17 +281,17 @@ static json_t *describe_host(const struct eng_plan *plan)
     json_t *ranks = json_array();
     for (int r = 0; r < plan->world; r++)
         ranks = with_next(ranks, json_integer((json_int_t)plan->ranks[r]));
-    return json_pack("{s:i, s:i, s:o, s:I, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}",
-                     "ranks", plan->world, "ranks_here", eng_plan_ranks_here(plan), "rank_bytes",
-                     ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_here",
-                     (json_int_t)eng_plan_of_host(plan, plan->peaks[worst].sum), "need_at",
-                     eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits",
-                     fits_or_null(fit->verdict), "limited_by", *fit->source ? fit->source : NULL,
-                     "limit", bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
-                     bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
-                     *fit->reason ? fit->reason : NULL, "memory_total",
-                     bytes_or_null(fit->host.total), "memory_available",
-                     bytes_or_null(fit->host.available));
+    return json_pack(
+        "{s:i, s:i, s:o, s:o, s:I, s:I, s:s, s:i, s:o, s:s?, s:o, s:o, s:s?, s:o, s:o}", "ranks",
+        plan->world, "ranks_here", eng_plan_ranks_here(plan), "uneven", describe_uneven(fit),
+        "rank_bytes", ranks, "need", (json_int_t)plan->peaks[worst].sum, "need_here",
+        (json_int_t)eng_plan_of_host(plan, plan->peaks[worst].sum), "need_at",
+        eng_peak_names[worst].key, "largest_rank", plan->peaks[worst].largest, "fits",
+        fits_or_null(fit->verdict), "limited_by", *fit->source ? fit->source : NULL, "limit",
+        bytes_or_null(*fit->source ? fit->limit : UINT64_MAX), "left",
+        bytes_or_null(*fit->source ? fit->left : UINT64_MAX), "reason",
+        *fit->reason ? fit->reason : NULL, "memory_total", bytes_or_null(fit->host.total),
+        "memory_available", bytes_or_null(fit->host.available));
 }
 
 /** null: the program computes on the host. */

@@ -427,6 +427,11 @@ static void write_host(struct base_text *text, const json_t *plan)
     if (number(host, "ranks") > 1)
         add(text, worst, ", each from {~min} to {~max} (rank {largest_rank})");
     add(text, host, "\n");
+    if (has(host, "uneven"))
+        add(text, host,
+            "  hosts        have {uneven.least_ranks} to {uneven.most_ranks} ranks: "
+            "{~uneven.least_need} with {uneven.least_ranks}, {~uneven.most_need} with "
+            "{uneven.most_ranks}\n");
     if (has(host, "limited_by"))
         add(text, host, "  memory       {~left} left of {~limit}: {limited_by}\n");
     write_verdict(text, host);
