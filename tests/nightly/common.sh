@@ -38,8 +38,11 @@ packages() {
         fi
     } 9>"$environment/lock"
     [ "${NIGHTLY_HERE-}" = "" ] || "$environment/bin/pip" list --format freeze 2>/dev/null |
-        grep -E "^($(echo "$*" | tr ' ' '|'))==" || missing "$*" "remove $environment, which is damaged"
+        grep -E "^($(echo "$*" | sed 's/\[[a-z]*]//g; s/ /|/g'))==" || missing "$*" "remove $environment, which is damaged"
 }
+
+# What wants torch, which is large, shares an environment.
+torch_packages() { packages torch torch deepspeed "ray[train]"; }
 
 enter() {
     if [ "${NIGHTLY_HERE-}" = "" ]; then

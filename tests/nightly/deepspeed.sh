@@ -6,7 +6,7 @@ set -eu
 # shellcheck source=tests/nightly/common.sh
 . "$(dirname "$0")/common.sh"
 need pdsh pdsh
-packages torch torch deepspeed
+torch_packages
 enter "$@"
 make_hosts n1 n2
 make_agent

@@ -1,17 +1,18 @@
 #!/bin/sh
-# ray.sh <repository> <build folder>: examples/clusters/ray on a Ray cluster of two hosts.
+# ray.sh <repository> <build folder>: examples/clusters/ray, and Ray Train, on a Ray
+# cluster of two hosts.
 # shellcheck disable=SC2086 # options of a launcher are words
 set -eu
 # shellcheck source=tests/nightly/common.sh
 . "$(dirname "$0")/common.sh"
-packages ray ray
+torch_packages
 enter "$@"
 make_hosts n1 n2
 small_gpt2 300
 export RAY_USAGE_STATS_ENABLED=0 RAY_DISABLE_IMPORT_WARNING=1 HOME="$here" PATH="$environment/bin:$PATH"
 export ZERO_LOG=info CPUS=1
 
-memory="--object-store-memory 100000000 --num-cpus 2"
+memory="--object-store-memory 100000000 --num-cpus 3"
 on n1 ray start --head --node-ip-address 10.88.0.1 --port 6379 --temp-dir "$here/r" \
     --include-dashboard false $memory >"$here/got" 2>&1 || fail "ray start --head"
 on n2 ray start --address 10.88.0.1:6379 --node-ip-address 10.88.0.2 $memory >"$here/got" 2>&1 ||
@@ -46,3 +47,15 @@ rm "$here/starts"
 status=0
 RESTARTS=1 ranks 2 "$here/fails" "$here/starts" || status=$?
 [ "$status" = 9 ] || fail "exit status $status, should be 9"
+
+step "Ray Train starts the ranks"
+cat >"$here/train.py" <<TRAIN
+import subprocess
+from ray.train import RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+TorchTrainer(lambda: subprocess.run(["$build/bin/hello"], check=True),
+             scaling_config=ScalingConfig(num_workers=4, placement_strategy="SPREAD"),
+             run_config=RunConfig(storage_path="$here/store")).fit()
+TRAIN
+on n1 timeout -k 5 120 python3 "$here/train.py" >"$here/got" 2>&1 || fail "Ray Train"
+trained "Ray Train" tcp 4

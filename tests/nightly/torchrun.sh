@@ -4,7 +4,7 @@
 set -eu
 # shellcheck source=tests/nightly/common.sh
 . "$(dirname "$0")/common.sh"
-packages torch torch deepspeed
+torch_packages
 enter "$@"
 make_hosts n1 n2
 
