@@ -3,6 +3,7 @@
 #include "tests/cuda/driver.h"
 #include "tests/cuda/job.h"
 #include "tests/cuda/leftovers.h"
+#include "zero/plan/plan_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

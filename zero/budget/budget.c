@@ -6,6 +6,7 @@
 #include "zero/core/planner.h"
 #include "zero/exec/gpu.h"
 #include "zero/exec/local_accumulation.h"
+#include "zero/plan/plan_values.h"
 #include "zero/snapshot/save_state.h"
 #include "zero/store/host_memory.h"
 #include "zero/store/host_visit.h"

@@ -4,6 +4,7 @@
 #include "zero/budget/budget.h"
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
+#include "zero/plan/plan_values.h"
 
 #include "base/arena.h"
 #include "zero/exec/gpu.h"

@@ -4,6 +4,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/context.h"
 #include "zero/core/observers.h"
+#include "zero/plan/plan_values.h"
 #include "zero/store/host_memory.h"
 
 #include "base/arena.h"

@@ -264,9 +264,6 @@ bool eng_plan_expects(const struct eng_plan *plan, const struct eng_config *conf
 int eng_plan_prefetch(const struct eng_plan *plan, const struct eng_config *config, size_t units,
                       double *unit_s);
 
-/** Bytes for people, exact below 10 KiB; returns `out`. */
-const char *eng_human(uint64_t bytes, char out[32]);
-
 /** Everything that the plan says, as JSON; NULL: no memory for a part. */
 struct json_t *eng_plan_describe(const struct eng_plan *plan, const struct eng_plan_facts *facts);
 /** The plan of that for programs, and for people; to be freed with base_free(). NULL: no memory. */

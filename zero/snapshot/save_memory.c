@@ -4,6 +4,7 @@
 #include "zero/core/api_call.h"
 #include "zero/core/planner.h"
 #include "zero/plan/plan.h"
+#include "zero/plan/plan_values.h"
 #include "zero/snapshot/save_parts.h"
 #include "zero/snapshot/save_state.h"
 

@@ -3,6 +3,7 @@
 #include "zero/core/exchange.h"
 #include "zero/core/state_cut.h"
 #include "zero/exec/host_update.h"
+#include "zero/plan/plan_values.h"
 
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 // Files of other jobs, or of this one with another configuration, which no process has open.
 
+#include "zero/plan/plan_values.h"
 #include "zero/store/nvme_tier.h"
 
 #include "base/file.h"
