@@ -236,6 +236,7 @@ static bool is_again(struct run_coordinator *all)
     if (may)
         run_far_start(all, &error);
     job->at.room = run_far_room(all);
+    job->at.left = run_far_left(all);
     return run_restart_due(job);
 }
 

@@ -81,6 +81,8 @@ int run_far_start(struct run_coordinator *all, struct base_error *error);
 void run_far_deal(struct run_coordinator *all, int ranks);
 /** Ranks that the hosts with an agent have room for. */
 int run_far_room(const struct run_coordinator *all);
+/** Hosts with an agent. */
+int run_far_left(const struct run_coordinator *all);
 /** Gives a host up with all its ranks; `why` is for people. */
 void run_far_lose(struct run_coordinator *all, struct run_far_host *far, const char *why);
 /** Closes what there is of a host's agent. */

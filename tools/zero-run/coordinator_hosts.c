@@ -191,7 +191,8 @@ static void await_call(struct run_far_host *far)
 static uint64_t patience_ns(const struct run_coordinator *all)
 {
     const bool again = all->job.failed_rank >= 0;
-    if (again && run_far_room(all) >= all->options->least)
+    if (again && run_far_room(all) >= all->options->least &&
+        run_far_left(all) >= all->options->far.least_hosts)
         return (uint64_t)all->options->far.agent_timeout_s * SECOND_NS;
     return all->platform ? calling_ns : coming_ns;
 }
@@ -262,6 +263,14 @@ int run_far_room(const struct run_coordinator *all)
     for (int i = 0; i < all->count; i++)
         room += all->hosts[i].up ? all->hosts[i].slots : 0;
     return room;
+}
+
+int run_far_left(const struct run_coordinator *all)
+{
+    int left = 0;
+    for (int i = 0; i < all->count; i++)
+        left += all->hosts[i].up;
+    return left;
 }
 
 void run_far_deal(struct run_coordinator *all, int ranks)

@@ -73,6 +73,7 @@ static enum run_status take_options(struct run_options *all, const struct run_op
     const int ranks = run_platform_ranks(options, hosts, &source);
     const bool range = options->least < options->ranks;
     const int least = range ? options->least : ranks;
+    const int enough = options->far.least_hosts ? options->far.least_hosts : hosts->hosts;
     *all = *options;
     all->shown = NULL;
     if (options->trace)
@@ -91,9 +92,9 @@ static enum run_status take_options(struct run_options *all, const struct run_op
                   "most that",
                   options->least, options->ranks, least, ranks, source);
     else
-        run_options_take_ranks(all, least * hosts->hosts, ranks * hosts->hosts, error);
-    if (range && !options->far.restarts_given)
-        all->restarts = (ranks - least) * hosts->hosts;
+        run_options_take_ranks(all, least * enough, ranks * hosts->hosts, error);
+    if (!options->far.restarts_given)
+        all->restarts = (ranks - least) * hosts->hosts + hosts->hosts - enough;
     return !error->result ? RUN_OK : error->result == ZERO_E_INVALID ? RUN_USAGE : RUN_SYSTEM;
 }
 

@@ -89,10 +89,13 @@ static bool rule_out(struct run_job *job)
     else if (is_final(end))
         run_say(job, "not started again: exit code %d says that it would end in the same way",
                 end->si_status);
+    else if (job->at.left < job->options->far.least_hosts)
+        run_say(job, "not started again: %d host%s left, and --nodes wants %d at least",
+                job->at.left, job->at.left == 1 ? " is" : "s are", job->options->far.least_hosts);
     else if (job->at.room < job->options->least)
         run_say(job,
-                "not started again: the hosts that are left have room for %d rank%s, and -n wants "
-                "%d (MIN:MAX lets a job go on with fewer)",
+                "not started again: the hosts that are left have room for %d rank%s, and the job "
+                "wants %d (MIN:MAX of -n, or of a platform's --nodes, lets it go on with fewer)",
                 job->at.room, job->at.room == 1 ? "" : "s", job->options->least);
     else if (job->restarts.count == job->options->restarts)
         run_say(job, "not started again: %s",
@@ -122,10 +125,18 @@ static void write_metrics(struct run_job *job, const struct run_restart *restart
     run_metrics_add(&job->metrics, line);
 }
 
+/** Ranks below which a failure alone does not go. With --nodes MIN:MAX, MIN of -n on each host that
+ * is left. */
+static int least_ranks(const struct run_job *job)
+{
+    const int least = job->options->least, hosts = job->options->far.least_hosts;
+    return hosts ? least / hosts * job->at.left : least;
+}
+
 /** Ranks of the next start: one fewer if that is allowed, and those of a lost host fewer. */
 static int next_ranks(const struct run_job *job)
 {
-    const int fewer = job->count > job->options->least ? job->count - 1 : job->count;
+    const int fewer = job->count > least_ranks(job) ? job->count - 1 : job->count;
     return job->at.room < job->count ? job->at.room : fewer;
 }
 

@@ -237,7 +237,7 @@ struct run_place {
     int world;       /**< ranks of this start on all hosts, */
     int first;       /**< and the number of the first one here */
     int first_world; /**< ranks of the first start */
-    int room;        /**< ranks that the hosts which are left have room for */
+    int room, left;  /**< ranks that the hosts which are left have room for; these hosts */
     int host, hosts; /**< of several hosts which this is; an agent's */
 };
 

@@ -75,6 +75,9 @@ static enum run_status explain(const struct run_options *options)
         const int each = run_platform_ranks(options, &hosts, &source);
         base_text_add(&text, "ranks        %d on each of %d hosts, from %s\n", each, hosts.hosts,
                       source);
+        if (options->far.least_hosts)
+            base_text_add(&text, "hosts        %d are enough after a loss, from --nodes\n",
+                          options->far.least_hosts);
     }
     explain_list(options, &text);
     const int here = count_here(options);

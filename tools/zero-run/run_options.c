@@ -11,30 +11,58 @@
 
 enum { MOST_RESTARTS = 10000 };
 
-// RANKS, or MIN:MAX.
+/** A number, or a range "MIN:MAX" of them. */
+struct range {
+    const char *option, *of; /**< what it counts */
+    int limit;
+    int least, most; /**< the same number twice, unless it is a range */
+};
+
+static zero_result read_range(struct range *range, const char *text, struct base_error *error)
+{
+    char least[8] = "";
+    const char *colon = strchr(text, ':');
+    struct base_error part = {.result = ZERO_OK};
+    const size_t length = colon ? (size_t)(colon - text) : 0;
+    if (!colon) {
+        const zero_result result =
+            option_number(range->option, text, 1, range->limit, &range->most, error);
+        range->least = range->most;
+        return result;
+    }
+    if (length < sizeof least)
+        memcpy(least, text, length);
+    if (option_number(range->option, least, 1, range->limit, &range->least, &part) ||
+        option_number(range->option, colon + 1, 1, range->limit, &range->most, &part))
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s takes a number of %s, or MIN:MAX, from 1 to %d, not '%.60s'",
+                         range->option, range->of, range->limit, text);
+    if (range->least > range->most)
+        return zero_fail(error, ZERO_E_INVALID,
+                         "%s takes a number of %s, or MIN:MAX, from 1 to %d, not '%.60s': MIN is "
+                         "more than MAX",
+                         range->option, range->of, range->limit, text);
+    return ZERO_OK;
+}
+
 static zero_result read_ranks(void *into, const char *text, struct base_error *error)
 {
     struct run_options *options = into;
-    char least[8] = "";
-    const char *colon = strchr(text, ':');
-    zero_result result = ZERO_OK;
+    struct range range = {.option = "-n", .of = "ranks", .limit = BOOT_WORLD_MAX};
+    const zero_result result = read_range(&range, text, error);
     options->far.ranks_given = true;
-    if (!colon) {
-        result = option_number("-n", text, 1, BOOT_WORLD_MAX, &options->ranks, error);
-        options->least = options->ranks;
-    } else {
-        struct base_error part = {.result = ZERO_OK};
-        const size_t length = (size_t)(colon - text);
-        if (length < sizeof least)
-            memcpy(least, text, length);
-        if (option_number("-n", least, 1, BOOT_WORLD_MAX, &options->least, &part) ||
-            option_number("-n", colon + 1, 1, BOOT_WORLD_MAX, &options->ranks, &part) ||
-            options->least > options->ranks)
-            result = zero_fail(error, ZERO_E_INVALID,
-                               "-n takes a number of ranks, or MIN:MAX, from 1 to %d, not '%.60s'",
-                               BOOT_WORLD_MAX, text);
-    }
-    options->plan_here = options->ranks;
+    options->least = range.least;
+    options->ranks = options->plan_here = range.most;
+    return result;
+}
+
+static zero_result read_nodes(void *into, const char *text, struct base_error *error)
+{
+    struct run_options *options = into;
+    struct range range = {.option = "--nodes", .of = "hosts", .limit = RUN_HOSTS_MAX};
+    const zero_result result = read_range(&range, text, error);
+    options->far.given.hosts = range.most;
+    options->far.least_hosts = range.least < range.most ? range.least : 0;
     return result;
 }
 
@@ -107,8 +135,7 @@ static const struct option_row rows[] = {
     {"--hosts", .kind = OPTION_TEXT, .field = AT(far.host_list)},
     {"--hostfile", .kind = OPTION_TEXT, .field = AT(far.host_file)},
     {"--rsh", .kind = OPTION_TEXT, .field = AT(far.rsh)},
-    {"--nodes", .kind = OPTION_NUMBER, .field = AT(far.given.hosts), .least = 1,
-     .most = RUN_HOSTS_MAX},
+    {"--nodes", .kind = OPTION_CALL, .read = read_nodes},
     {"--master", .kind = OPTION_TEXT, .field = AT(far.given.master)},
     {"-x", 'x', .kind = OPTION_CALL, .read = add_export},
     {"--agent-timeout", .kind = OPTION_TIME, .field = AT(far.agent_timeout_s), .least = 1},
@@ -218,16 +245,19 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
 // Whatever is about restarts needs some.
 static zero_result check_restarts(struct run_options *options, struct base_error *error)
 {
+    const int fewer_hosts =
+        options->far.least_hosts ? options->far.given.hosts - options->far.least_hosts : 0;
     const bool range = options->least < options->ranks, given = options->restarts >= 0;
-    if (options->plan && (range || given))
+    const char *what = range ? "MIN of -n" : fewer_hosts ? "MIN of --nodes" : NULL;
+    if (options->plan && (what || given))
         return zero_fail(error, ZERO_E_INVALID, "--plan restarts nothing, so %s has no effect",
-                         range ? "MIN of -n" : "--max-restarts");
+                         what ? what : "--max-restarts");
     options->far.restarts_given = given;
     if (!given)
-        options->restarts = options->ranks - options->least;
-    if (range && options->restarts == 0)
+        options->restarts = options->ranks - options->least + fewer_hosts;
+    if (what && options->restarts == 0)
         return zero_fail(error, ZERO_E_INVALID,
-                         "--max-restarts 0 restarts nothing, so MIN of -n has no effect");
+                         "--max-restarts 0 restarts nothing, so %s has no effect", what);
     if (options->backoff_s >= 0 && options->restarts == 0)
         return zero_fail(error, ZERO_E_INVALID, "--backoff is for --max-restarts only");
     if (options->backoff_s < 0)

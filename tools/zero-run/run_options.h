@@ -25,7 +25,9 @@ struct run_far {
     char **exports; /**< of `exported`: "NAME=VALUE" for the ranks of all hosts */
     int exported;
     struct boot_hosts_given given; /**< --nodes and --master, for hosts of a platform */
-    int agent_timeout_s;           /**< without a word from a host it is lost */
+    int least_hosts;     /**< of --nodes MIN:MAX, MIN: so many are enough after a loss; 0: it has
+                            no range, and the ranks decide */
+    int agent_timeout_s; /**< without a word from a host it is lost */
 };
 
 struct run_options {
