@@ -53,9 +53,25 @@ static bool may_count(const struct search *search, const struct boot_nodes *node
            search->first.nodes;
 }
 
+// Whether --nodes is outside of a platform's range.
+static bool is_out_of_range(const struct search *search, const struct boot_nodes *nodes)
+{
+    const int given = search->given->hosts;
+    return given && nodes->most && (given < nodes->least || given > nodes->most);
+}
+
+static zero_result disagree_with_given(const struct search *search, const struct boot_nodes *nodes)
+{
+    return zero_fail(search->error, ZERO_E_INVALID,
+                     "--nodes %d and %s disagree about the hosts of the job", search->given->hosts,
+                     nodes->source);
+}
+
 static zero_result take_platform(struct search *search, struct boot_nodes *nodes)
 {
     assert(nodes->present && nodes->platform && *nodes->source);
+    if (is_out_of_range(search, nodes))
+        return disagree_with_given(search, nodes);
     if (!may_count(search, nodes))
         nodes->nodes = 0;
     if (search->count.present && !counts_agree(&search->count, nodes))
@@ -171,9 +187,7 @@ static zero_result check_given(struct search *search)
 {
     const int given = search->given->hosts, said = search->count.nodes;
     if (given && said && given != said)
-        return zero_fail(search->error, ZERO_E_INVALID,
-                         "--nodes %d and %s disagree about the hosts of the job", given,
-                         search->count.source);
+        return disagree_with_given(search, &search->count);
     search->hosts->hosts = given ? given : said;
     if (!search->hosts->hosts)
         return leave_open(search, "how many hosts the job has", "give --nodes N on each of them");

@@ -13,14 +13,15 @@
 /* ------------------------------------------------------------------ PET_* */
 
 // "1:4" is an elastic job: how many hosts there are is decided while it runs.
-static zero_result read_pet_nodes(int *nodes, const char *count, struct base_error *error)
+static zero_result read_pet_nodes(struct boot_nodes *nodes, const char *count,
+                                  struct base_error *error)
 {
     char least[16];
     const char *colon = strchr(count, ':');
     int from = 0, to = 0;
-    *nodes = 0;
+    nodes->nodes = 0;
     if (!colon)
-        return boot_number(nodes, "PET_NNODES", count, 1, BOOT_NUMBER_MAX, error);
+        return boot_number(&nodes->nodes, "PET_NNODES", count, 1, BOOT_NUMBER_MAX, error);
     snprintf(least, sizeof least, "%.*s", (int)(colon - count), count);
     if (boot_number(&from, "", least, 1, BOOT_NUMBER_MAX, NULL) ||
         boot_number(&to, "", colon + 1, from, BOOT_NUMBER_MAX, NULL)) {
@@ -30,7 +31,9 @@ static zero_result read_pet_nodes(int *nodes, const char *count, struct base_err
         return zero_fail(error, ZERO_E_INVALID, "%s is no number of hosts, and no range MIN:MAX",
                          shown);
     }
-    *nodes = from == to ? from : 0;
+    nodes->nodes = from == to ? from : 0;
+    nodes->least = from;
+    nodes->most = to;
     return ZERO_OK;
 }
 
@@ -56,7 +59,7 @@ zero_result boot_pet_read(struct boot_nodes *nodes, char *const *environment,
     struct base_text source = {nodes->source, sizeof nodes->source, 0};
     boot_text_list_variable(&source, "PET_NNODES", count);
     boot_text_list_variable(&source, "PET_NODE_RANK", node);
-    zero_result result = count ? read_pet_nodes(&nodes->nodes, count, error) : ZERO_OK;
+    zero_result result = count ? read_pet_nodes(nodes, count, error) : ZERO_OK;
     if (!result && node)
         result = boot_number(&nodes->node, "PET_NODE_RANK", node, 0, BOOT_NUMBER_MAX, error);
     nodes->alone = nodes->nodes == 1 && has_one_process(processes);
@@ -68,18 +71,16 @@ zero_result boot_pet_read(struct boot_nodes *nodes, char *const *environment,
 static zero_result read_pods(int *pods, char *const *environment, struct base_error *error)
 {
     const char *count = boot_variable(environment, "PET_NNODES");
-    *pods = 0;
-    zero_result result = count ? read_pet_nodes(pods, count, error) : ZERO_OK;
+    struct boot_nodes said = {.most = BOOT_NUMBER_MAX};
+    zero_result result = count ? read_pet_nodes(&said, count, error) : ZERO_OK;
+    *pods = said.nodes;
     if (result || *pods || boot_variable(environment, "LOCAL_RANK"))
         return result;
     struct boot_reading world = {.local_rank = -1};
     result = boot_pair_read(&world, "RANK", "WORLD_SIZE", environment, error);
-    int most = BOOT_NUMBER_MAX;
-    if (result || !world.present ||
-        (count && boot_number(&most, "", strchr(count, ':') + 1, 1, BOOT_NUMBER_MAX, NULL)))
-        return result;
-    *pods = world.world <= most ? world.world : 0;
-    return ZERO_OK;
+    if (!result && world.present)
+        *pods = world.world <= said.most ? world.world : 0;
+    return result;
 }
 
 // The number of the pod: in jobs of the training operator RANK and WORLD_SIZE count pods too.

@@ -10,11 +10,12 @@
 /** What one platform says. */
 struct boot_nodes {
     bool present;
-    bool alone;     /**< one host, and this process is all of it */
-    int nodes;      /**< 0: it doesn't say */
-    int node;       /**< this one's number; -1: it doesn't say */
-    int processes;  /**< of each host; 0: left open */
-    unsigned flags; /**< of the platform */
+    bool alone;      /**< one host, and this process is all of it */
+    int nodes;       /**< 0: it doesn't say */
+    int least, most; /**< then: a range that the number is in; 0, 0: it has none */
+    int node;        /**< this one's number; -1: it doesn't say */
+    int processes;   /**< of each host; 0: left open */
+    unsigned flags;  /**< of the platform */
     const char *platform;
     const char
         *job; /**< the platform's id of the job, NULL: none. Lives as long as the environment */

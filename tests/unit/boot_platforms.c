@@ -144,6 +144,8 @@ static const struct {
      {"PET_NNODES=2", "AWS_BATCH_JOB_NUM_NODES=4"}},
     {HOST_1 "LOCAL_RANK=0", {0}, {"LOCAL_RANK=0", "RANK and WORLD_SIZE are not set"}},
     {HOST_1, {3, NULL}, {"--nodes 3", "PET_NNODES=2"}},
+    {"PET_NNODES=2:4 PET_NODE_RANK=1", {5, "m"}, {"--nodes 5", "PET_NNODES=2:4"}},
+    {"PET_NNODES=2:4 PET_NODE_RANK=1", {1, NULL}, {"--nodes 1", "PET_NNODES=2:4"}},
     {HOST_1 "PALS_RANKID=1", {0}, {"PALS_RANKID=1", NULL}},
     {"PET_NNODES=two PET_NODE_RANK=1", {0}, {"PET_NNODES=two", NULL}},
     {"PET_NNODES=4:1 PET_NODE_RANK=1", {0}, {"PET_NNODES=4:1", NULL}},
