@@ -94,6 +94,42 @@ static void a_number_that_is_none_is_told_so(void **state)
     unsetenv("ZERO_SECRET");
 }
 
+// Host 1 ends at once with a reason of its own; host 0 goes on waiting for the right one.
+static void a_secret_or_job_of_one_side_ends_the_agent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable, *head, *far, *why;
+    } cases[] = {
+        {"ZERO_SECRET", "a secret", NULL, "ZERO_SECRET is set there and not here"},
+        {"ZERO_SECRET", NULL, "a secret", "ZERO_SECRET is set here and not there"},
+        {"ZERO_SECRET", "a secret", "another", "its ZERO_SECRET is another one"},
+        {"ZERO_JOB", "job-1", "job-2",
+         "it is of job zero-run.job-1, and this is job zero-run.job-2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run_command head, far;
+        be_host(0, 2, 1);
+        unsetenv(cases[i].variable);
+        if (cases[i].head)
+            setenv(cases[i].variable, cases[i].head, 1);
+        RUN_START(&head, "--", "sleep", "100");
+        be_host(1, 2, 1);
+        unsetenv(cases[i].variable);
+        if (cases[i].far)
+            setenv(cases[i].variable, cases[i].far, 1);
+        RUN(&far, "--timeout", "40", "--", "true");
+        expect(&far, 69, cases[i].why);
+        run_await_error(&head, "a caller was refused, 127.0.0.1: ");
+        kill(head.pid, SIGINT);
+        run_command_finish(&head);
+        expect(&head, 75, "");
+        run_command_free(&far);
+        run_command_free(&head);
+        unsetenv(cases[i].variable);
+    }
+}
+
 // On host 1, which else would wait for a host 0 that has refused them.
 static void each_host_refuses_wrong_options(void **state)
 {
@@ -147,6 +183,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_calls_again_is_taken),
         cmocka_unit_test(a_number_that_is_none_is_told_so),
+        cmocka_unit_test(a_secret_or_job_of_one_side_ends_the_agent),
         cmocka_unit_test(a_port_that_is_taken_is_named),
         cmocka_unit_test(an_agent_waits_as_long_as_the_job_may),
         cmocka_unit_test(each_host_refuses_wrong_options),

@@ -259,26 +259,41 @@ static void jobs_are_compared_behind_the_proofs(void **state)
     run_listener_close(&listener);
 }
 
-static void wrong_secrets_are_told_at_once(void **state)
+// Both sides hear of it at once: the coordinator's caller is refused, and the agent does not call
+// again.
+static void wrong_secrets_and_jobs_are_told_at_once(void **state)
 {
     (void)state;
-    struct run_self one = plain_agent, other = plain_coordinator;
-    char text[512];
-    int out;
+    static const struct {
+        const char *secrets[2], *jobs[2], *refusal, *why;
+    } cases[] = {
+        {{"mine", "yours"}, {NULL, NULL}, "its ZERO_SECRET is another one", "its ZERO_SECRET is "},
+        {{"mine", NULL}, {NULL, NULL}, "is set there and not here", "is set here and not there"},
+        {{NULL, "yours"}, {NULL, NULL}, "is set here and not there", "is set there and not here"},
+        {{NULL, NULL}, {"a", "b"}, "of job a, and this is job b", "of job b, and this is job a"},
+    };
     if (base_hmac_load(NULL))
         skip();
-    one.secret = "mine";
-    other.secret = "yours";
-    open_listener(&other);
-    const double began = base_clock_s();
-    const pid_t child = start_caller(&one, listener.port, 60000, &out);
-    for (refusal[0] = '\0'; !refusal[0] && base_clock_s() < began + LINK_PATIENCE_S;)
-        assert_null(listen_once(10));
-    assert_non_null(strstr(refusal, "its ZERO_SECRET is another one"));
-    assert_int_equal(end_caller(child, out, text), ZERO_E_INVALID);
-    assert_non_null(strstr(text, "of 127.0.0.1: its ZERO_SECRET is another one"));
-    assert_true(base_clock_s() < began + LINK_PATIENCE_S);
-    run_listener_close(&listener);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run_self one = plain_agent, other = plain_coordinator;
+        char text[512];
+        int out;
+        one.secret = cases[i].secrets[0];
+        other.secret = cases[i].secrets[1];
+        one.job = cases[i].jobs[0];
+        other.job = cases[i].jobs[1];
+        open_listener(&other);
+        const double began = base_clock_s();
+        const pid_t child = start_caller(&one, listener.port, 60000, &out);
+        for (refusal[0] = '\0'; !refusal[0] && base_clock_s() < began + LINK_PATIENCE_S;)
+            assert_null(listen_once(10));
+        assert_non_null(strstr(refusal, cases[i].refusal));
+        assert_int_equal(end_caller(child, out, text), ZERO_E_INVALID);
+        if (!strstr(text, "of 127.0.0.1: ") || !strstr(text, cases[i].why))
+            fail_msg("case %zu: %s", i, text);
+        assert_true(base_clock_s() < began + LINK_PATIENCE_S);
+        run_listener_close(&listener);
+    }
 }
 
 static void an_agent_waits_for_its_coordinator(void **state)
@@ -320,7 +335,7 @@ int main(void)
         cmocka_unit_test(silent_callers_keep_no_agent_waiting),
         cmocka_unit_test(strangers_learn_no_names),
         cmocka_unit_test(jobs_are_compared_behind_the_proofs),
-        cmocka_unit_test(wrong_secrets_are_told_at_once),
+        cmocka_unit_test(wrong_secrets_and_jobs_are_told_at_once),
         cmocka_unit_test(an_agent_waits_for_its_coordinator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,8 +163,8 @@ static void wrong_hellos_end_a_link(void **state)
         const char *why;
     } rows[] = {
         {0, 0x20485353, RUN_LINK_WRONG, "it is no zero-run"},
-        {offsetof(struct run_hello, protocol), 2, RUN_LINK_REFUSED,
-         "its zero-run speaks version 2 of the protocol between hosts, this one version 1"},
+        {offsetof(struct run_hello, protocol), 1, RUN_LINK_REFUSED,
+         "its zero-run speaks version 1 of the protocol between hosts, this one version 2"},
         {offsetof(struct run_hello, side), 7, RUN_LINK_WRONG, "it is a coordinator as well"},
         {offsetof(struct run_hello, has_secret), 2, RUN_LINK_WRONG, "its hello is damaged"},
     };

@@ -306,7 +306,7 @@ static void what_ssh_says_is_one_line(void **state)
         {"kill -9 $$", "host there: ssh was ended by SIGKILL"},
         {"echo zerolinkzerolinkzerolinkzerolink; sleep 60",
          "host there: its zero-run speaks version 1869768058 of the protocol between hosts, this "
-         "one version 1: install the same zero-run on all hosts"},
+         "one version 2: install the same zero-run on all hosts"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char script[1024];

@@ -297,7 +297,9 @@ void run_link_turn(struct run_link *link)
 {
     if (link->state == RUN_LINK_ENDED)
         return;
-    run_link_write(link); // this side's hello first, whatever the other one's is
+    // A caller's hello goes first. One that was called writes its own before it judges the
+    // caller's.
+    run_link_write(link);
     run_link_read(link);
     if (link->state == RUN_LINK_MEETING)
         run_link_meet(link);

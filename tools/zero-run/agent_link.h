@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 enum {
-    RUN_LINK_PROTOCOL = 1,
+    RUN_LINK_PROTOCOL = 2,
     RUN_LINK_POLLS = 2,           /**< entries of poll() for a link */
     RUN_FRAME_BYTES = 64 * 1024,  /**< most of a raw frame */
     RUN_CONTROL_BYTES = 4 << 20,  /**< most of a control frame */

@@ -134,10 +134,11 @@ static void check_beginning(struct run_link *link)
     memcpy(&begun, received->data + received->start, count);
     if (count < fixed)
         return;
-    say_hello(link); // which tells the other side of another protocol as well
+    // The other side is to find out as well what this one may refuse next.
+    say_hello(link);
+    run_link_write(link);
     if (begun.protocol == RUN_LINK_PROTOCOL)
         return;
-    run_link_write(link);
     run_link_fail(link, RUN_LINK_REFUSED,
                   "its zero-run speaks version %u of the protocol between hosts, this one version "
                   "%d: install the same zero-run on all hosts",
@@ -148,9 +149,11 @@ static void check_jobs(struct run_link *link)
 {
     const char *theirs = link->theirs.job, *ours = link->ours.job;
     if (strcmp(theirs, ours))
-        run_link_fail(link, RUN_LINK_REFUSED,
-                      "it is of job %s, and this is job %s: give each job a port of its own",
-                      *theirs ? theirs : "\"\"", *ours ? ours : "\"\"");
+        run_link_fail(
+            link, RUN_LINK_REFUSED,
+            "it is of job %s, and this is job %s: hosts of one job have one ZERO_JOB, and "
+            "each job has a port of its own",
+            *theirs ? theirs : "\"\"", *ours ? ours : "\"\"");
 }
 
 static void check_hello(struct run_link *link)
