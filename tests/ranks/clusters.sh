@@ -253,6 +253,12 @@ END
     done
 done
 
+status=0
+on "PYTHONPATH=$tools/stubs PYTHONDONTWRITEBYTECODE=1 RESTARTS=0" \
+    python3 "$clusters/ray/ray_ranks.py" 1 no-such-program >"$here/out" 2>&1 || status=$?
+{ [ "$status" = 1 ] && grep -q '^ray_ranks.py: .*no-such-program' "$here/out"; } ||
+    { wrong "ray_ranks.py: a missing program: exit status $status" && cat "$here/out"; }
+
 # ------------------------------------------------------------------ what exit statuses do
 
 # A stand-in of zero-run that ends with the next status of a list.

@@ -36,9 +36,9 @@ def start(world, command):
 
     try:
         job, place = secrets.token_hex(16), ray.get(on(0, find_place).remote())
-        return ray.get([on(rank, run_rank).remote(rank, world, place, job, command)
-                        for rank in range(world)])
-    except ray.exceptions.RayError:  # Ray has killed a task, and said so
+        return ray.get([on(i, run_rank).remote(i, world, place, job, command) for i in range(world)])
+    except ray.exceptions.RayError as lost:  # Ray killed a task, or there is no such program
+        print(f"ray_ranks.py: {lost}", file=sys.stderr)
         return [1]
     finally:
         remove_placement_group(group)

@@ -7,7 +7,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 class exceptions:
-    """What a task ends with that Ray has killed."""
+    """What a task ends with that Ray has killed, or that has raised an exception."""
     class RayError(Exception):
         pass
 
@@ -15,8 +15,14 @@ class exceptions:
 class _Task:
     def __init__(self, function, arguments):
         self.queue = _fork.SimpleQueue()
-        self.process = _fork.Process(target=lambda: self.queue.put(function(*arguments)))
+        self.process = _fork.Process(target=self.run, args=(function, arguments))
         self.process.start()
+
+    def run(self, function, arguments):
+        try:
+            self.queue.put(function(*arguments))
+        except Exception as error:
+            self.queue.put(exceptions.RayError(f"{type(error).__name__}: {error}"))
 
 
 class _Remote:
@@ -41,5 +47,8 @@ def get(what):
     if isinstance(what, list):
         return [get(one) for one in what]
     if isinstance(what, _Task):
-        return what.queue.get()
+        value = what.queue.get()
+        if isinstance(value, exceptions.RayError):
+            raise value
+        return value
     return what
