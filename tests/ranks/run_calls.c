@@ -54,7 +54,11 @@ static void an_agent_that_calls_again_is_taken(void **state)
     run_await_output(&head, "[1] 0 there");
     be_host(1, 2, 1);
     RUN_START(&second, "--", "true");
-    run_await_error(&second, "zero-run: host 1 waits: host 0: host 0 has a connection to ");
+    snprintf(
+        words, sizeof words,
+        "zero-run: host 1 waits: host 0 has host 1 already (%s); NODE_RANK may be wrong on one",
+        host_name);
+    run_await_error(&second, words);
     snprintf(words, sizeof words, "host 1 (%s) has called again", host_name);
     run_await_error(&head, words);
     assert_int_equal(kill(first.pid, SIGSTOP), 0);
@@ -70,6 +74,62 @@ static void an_agent_that_calls_again_is_taken(void **state)
     assert_int_equal(run_command_lines(head.out, "[1] 1 there"), 1);
     kill(first.pid, SIGKILL);
     run_command_finish(&first);
+    run_command_free(&first);
+    run_command_free(&second);
+    run_command_free(&head);
+}
+
+// Host 1 is lost, and the ranks go on without it. Its next agent waits for a restart: it can be
+// stopped meanwhile.
+static void an_agent_that_is_not_needed_yet_can_be_stopped(void **state)
+{
+    (void)state;
+    struct run_command first, second, head;
+    be_host(1, 2, 2);
+    RUN_START(&first, "--", "true");
+    be_host(0, 2, 2);
+    START_SCRIPT(&head, "echo $ZERO_RESTARTS there; exec sleep 100", "-n", "1:2", "--agent-timeout",
+                 "3", "--grace", "1");
+    run_await_output(&head, "[2] 0 there");
+    assert_int_equal(kill(first.pid, SIGKILL), 0);
+    run_command_finish(&first);
+    run_await_output(&head, "[0] 1 there");
+    be_host(1, 2, 2);
+    RUN_START(&second, "--", "true");
+    run_await_error(&second, "has all output");
+    usleep(300000);
+    const double began = base_clock_s();
+    assert_int_equal(kill(second.pid, SIGTERM), 0);
+    run_command_finish(&second);
+    expect(&second, 75, "was asked to stop while it waited for host 0 to need it");
+    assert_true(base_clock_s() - began < 4);
+    kill(head.pid, SIGINT);
+    run_command_finish(&head);
+    run_command_free(&first);
+    run_command_free(&second);
+    run_command_free(&head);
+}
+
+// The second host of a number ends soon when host 0 is gone, and leaves no connection behind.
+static void the_second_of_a_number_ends_with_the_job(void **state)
+{
+    (void)state;
+    struct run_command first, second, head;
+    be_host(1, 2, 1);
+    RUN_START(&first, "--", "true");
+    be_host(0, 2, 1);
+    START_SCRIPT(&head, "echo there; exec sleep 100", "--grace", "1");
+    run_await_output(&head, "[1] there");
+    be_host(1, 2, 1);
+    RUN_START(&second, "--", "true");
+    run_await_error(&second, "zero-run: host 1 waits: ");
+    kill(head.pid, SIGINT);
+    run_command_finish(&head);
+    run_command_finish(&first);
+    const double began = base_clock_s();
+    run_command_finish(&second);
+    expect(&second, 69, "NODE_RANK may be wrong on one of the two; then host 0 was gone");
+    assert_true(base_clock_s() - began < 30);
     run_command_free(&first);
     run_command_free(&second);
     run_command_free(&head);
@@ -182,6 +242,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_calls_again_is_taken),
+        cmocka_unit_test(an_agent_that_is_not_needed_yet_can_be_stopped),
+        cmocka_unit_test(the_second_of_a_number_ends_with_the_job),
         cmocka_unit_test(a_number_that_is_none_is_told_so),
         cmocka_unit_test(a_secret_or_job_of_one_side_ends_the_agent),
         cmocka_unit_test(a_port_that_is_taken_is_named),

@@ -306,7 +306,7 @@ static void a_job_that_waits_for_a_host_can_be_stopped(void **state)
     (void)state;
     struct run_command run;
     RUN_START(&run, "--hosts", "localhost:1,slow:1", "--rsh", make_shell(), "--", "true");
-    run_await_error(&run, "s for 1 of 2 hosts, and does for ");
+    run_await_error(&run, "s for 1 of 2 hosts, and waits ");
     kill(run.pid, SIGINT);
     run_command_finish(&run);
     expect(&run, 75, "zero-run: SIGINT: the job is not started\n");

@@ -292,13 +292,20 @@ static void obey(struct run_agent *agent, const json_t *order)
     }
 }
 
-static void take_end(struct run_agent *agent, const json_t *words, zero_result result)
+static void take_end(struct run_agent *agent, const json_t *words)
 {
     const char *text = run_span_text(words, "text");
     agent->over = true;
     agent->status = run_span_number(words, "status", RUN_SYSTEM);
     if (*text)
-        zero_fail(&agent->why, result, "host 0: %s", text);
+        zero_fail(&agent->why, ZERO_E_INVALID, "host 0: %s", text);
+}
+
+// It is to call again.
+static void take_wait(struct run_agent *agent, const json_t *words)
+{
+    agent->over = true;
+    zero_fail(&agent->why, ZERO_AGAIN, "%s", run_span_text(words, "text"));
 }
 
 static void hear(struct run_agent *agent, json_t *object)
@@ -312,9 +319,9 @@ static void hear(struct run_agent *agent, json_t *object)
     else if (run_span_is(object, "order") && agent->begun)
         obey(agent, object);
     else if (run_span_is(object, "end"))
-        take_end(agent, object, ZERO_E_INVALID);
+        take_end(agent, object);
     else if (run_span_is(object, "wait") && !agent->begin)
-        take_end(agent, object, ZERO_AGAIN);
+        take_wait(agent, object);
 }
 
 static void take_frames(struct run_agent *agent)
@@ -378,15 +385,26 @@ static const struct run_span_ops ops = {
     .full = full,
 };
 
+static bool is_asked(const struct run_agent *agent)
+{
+    return agent->own.asked && agent->own.asked();
+}
+
 // Until it has been told what it is to do, there is no job.
 static bool await_begin(struct run_agent *agent)
 {
-    while (!agent->begin && !agent->over && agent->link->state != RUN_LINK_ENDED) {
+    while (!agent->begin && !is_asked(agent) && !agent->over &&
+           agent->link->state != RUN_LINK_ENDED) {
         struct pollfd polls[RUN_LINK_POLLS];
         const uint64_t now = base_clock_ns(), next = run_link_due(agent->link);
         run_link_poll(agent->link, polls);
         poll(polls, RUN_LINK_POLLS, next > now ? (int)((next - now) / 1000000) % 1000 + 1 : 0);
         take_frames(agent);
+    }
+    if (!agent->begin && !agent->over && is_asked(agent)) {
+        agent->status = RUN_STOPPED;
+        zero_fail(&agent->why, ZERO_E_ABORTED,
+                  "this process was asked to stop while it waited for host 0 to need it");
     }
     return agent->begin != NULL;
 }
@@ -402,12 +420,14 @@ static void serve(struct run_agent *agent)
     }
 }
 
-int run_agent(struct run_link *link, struct base_error *why)
+int run_agent(struct run_link *link, const struct run_agent_own *own, struct base_error *why)
 {
     static struct run_agent agent;
     struct base_error error = {.result = ZERO_OK};
     agent = (struct run_agent){
         .link = link, .areas_ns = UINT64_MAX, .memory_ns = UINT64_MAX, .status = RUN_SYSTEM};
+    if (own)
+        agent.own = *own;
     if (await_begin(&agent)) {
         const enum run_status status = begin_job(&agent, &error);
         run_agent_send_ready(&agent, (int)status, &error);
@@ -439,7 +459,7 @@ int run_agent_adopted(void)
         fprintf(stderr, "zero-run: --agent: %s\n", error.message);
         return RUN_USAGE;
     }
-    const int status = run_agent(&link, &error);
+    const int status = run_agent(&link, NULL, &error);
     run_link_close(&link);
     return status;
 }

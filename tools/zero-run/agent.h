@@ -16,11 +16,19 @@
 #include "tools/zero-run/run.h"
 #include "tools/zero-run/span.h"
 
+/** What a host that a platform has started brings along. */
+struct run_agent_own {
+    bool (*asked)(void); /**< whether this process was asked to stop, before there is a job */
+    int ranks;           /**< of each host, by its own -n; 0: not given */
+    int hosts;           /**< of the job, as this one knows it; 0: it does not */
+};
+
 struct run_agent {
     struct run_span span; /**< first: the job's */
     struct run_job job;
     struct run_options options;
     struct run_link *link;
+    struct run_agent_own own; /**< all zero: the coordinator has started it */
     json_t *begin; /**< what it has been told first; texts of it are in use. NULL: nothing */
     json_t *start; /**< a start that is to be made; NULL: none */
     struct run_area *areas; /**< of each rank, as sent last */
@@ -37,8 +45,8 @@ struct run_agent {
 
 /** Is the agent whose coordinator is at the other end of the link; returns the exit status. *why
  * has what the coordinator has said of it, if it has; its result is ZERO_AGAIN where the agent is
- * to call again. */
-int run_agent(struct run_link *link, struct base_error *why);
+ * to call again. NULL as `own`: the coordinator has started it. */
+int run_agent(struct run_link *link, const struct run_agent_own *own, struct base_error *why);
 
 /** As run_agent(), of standard input and output. */
 int run_agent_adopted(void);

@@ -60,9 +60,8 @@ static void put_off(struct run_coordinator *all, const struct run_far_host *far,
     char text[512];
     const int host = link->theirs.host;
     snprintf(text, sizeof text,
-             "host 0 has a connection to %s as host %d already, and takes %s when that has ended; "
-             "if they are two hosts, give each a number of its own",
-             far->shell.link.theirs.name, host, link->theirs.name);
+             "host 0 has host %d already (%s); NODE_RANK may be wrong on one of the two", host,
+             far->shell.link.theirs.name);
     if (all->put_off != host)
         run_say(&all->job, "host %s has called again: %s", far->name, text);
     all->put_off = host;

@@ -163,6 +163,10 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
                       struct base_error *error)
 {
     char why[1024] = "";
+    if (far->lost && far->shelled) { // which has been said; its agent may have been killed for it
+        run_far_drop(far);
+        return;
+    }
     if (is_awaited(all, (int)(far - all->hosts)))
         zero_fail(error, ZERO_E_TIMEOUT,
                   "host %s has not called in time: zero-run has to run there, and to reach port %d "
@@ -207,7 +211,7 @@ static void say_coming(struct run_coordinator *all, uint64_t begun_ns, uint64_t 
         if (is_coming(&all->hosts[i]) || is_awaited(all, i))
             if (count++ < 8)
                 base_text_add(&text, "%s%s", count > 1 ? ", " : "", all->hosts[i].name);
-    run_say(&all->job, "has waited %.0f s for %d of %d hosts, and does for %.0f s more: %s%s",
+    run_say(&all->job, "has waited %.0f s for %d of %d hosts, and waits %.0f s more for: %s%s",
             (double)(now - begun_ns) * 1e-9, count, all->count,
             deadline_ns > now ? (double)(deadline_ns - now) * 1e-9 : 0.0, bytes,
             count > 8 ? ", ..." : "");
@@ -354,10 +358,17 @@ void run_far_look(struct run_coordinator *all, struct run_far_host *far)
     run_shell_turn(&far->shell);
     while (far->up && run_shell_line(&far->shell, line, sizeof line))
         run_say(&all->job, "host %s: %s", far->name, line);
-    if (!far->up || !run_shell_is_gone(&far->shell))
+    if (!run_shell_is_gone(&far->shell))
         return;
-    describe_loss(all, far, why, sizeof why);
-    run_far_lose(all, far, why);
+    const bool called = far->shell.called, awaited = all->job.resting;
+    if (far->up) {
+        describe_loss(all, far, why, sizeof why);
+        run_far_lose(all, far, why);
+    } else if (!called)
+        return;
+    // The platform may start an agent again that has ended before it was needed.
+    if (called && (awaited || !far->lost))
+        run_far_drop(far);
 }
 
 /* ------------------------------------------------------------------ answers */

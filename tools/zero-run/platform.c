@@ -21,6 +21,8 @@
 
 // How long host 0 may take to answer.
 static const uint64_t calling_ns = UINT64_C(600000000000);
+// How long it may take once it has told an agent to call again: when its job is over, it is gone.
+static const uint64_t again_ns = UINT64_C(5000000000);
 
 // GPUs that the ranks may use; 0: none.
 static int count_gpus(void)
@@ -165,12 +167,31 @@ static void pause_again(void)
         poll(NULL, 0, 100);
 }
 
+// Calls, after host 0 has said *why this agent is to do so again if that has a result.
+static zero_result call_again(struct run_link *link, const struct run_calling *calling,
+                              const struct run_self *self, const struct base_error *why,
+                              struct base_error *error)
+{
+    struct run_calling again = *calling;
+    const uint64_t soon = base_clock_ns() + again_ns;
+    if (!why->result)
+        return run_link_call(link, calling, self, error);
+    again.deadline_ns = soon < calling->deadline_ns ? soon : calling->deadline_ns;
+    struct base_error last = {.result = ZERO_OK};
+    const zero_result result = run_link_call(link, &again, self, &last);
+    if (result == ZERO_E_TIMEOUT && again.deadline_ns < calling->deadline_ns)
+        return zero_fail(error, ZERO_E_PEER, "%s; then host 0 was gone", why->message);
+    *error = result == ZERO_E_TIMEOUT ? *why : last;
+    return result;
+}
+
 // Is the agent of this host, as soon as host 0 takes it as such.
 static int be_agent(struct run_link *link, const struct run_calling *calling,
                     const struct run_self *self, struct base_error *error)
 {
     struct base_reminder said = {1, 0};
     const uint64_t begun_ns = base_clock_ns();
+    const struct run_agent_own own = {.asked = calling->asked};
     struct base_error why = {.result = ZERO_OK};
     int status;
     do {
@@ -178,16 +199,14 @@ static int be_agent(struct run_link *link, const struct run_calling *calling,
             run_link_close(link);
             pause_again();
         }
-        const zero_result called = run_link_call(link, calling, self, error);
-        if (called == ZERO_E_TIMEOUT && why.result)
-            *error = why; // the last answer
+        const zero_result called = call_again(link, calling, self, &why, error);
         if (called)
             return called == ZERO_E_ABORTED ? RUN_STOPPED : RUN_NOT_ALONE;
         if (!why.result)
             fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s has all output\n",
                     self->host, calling->port, *calling->addresses);
         why.result = ZERO_OK;
-        status = run_agent(link, &why);
+        status = run_agent(link, &own, &why);
         if (why.result == ZERO_AGAIN && base_reminder_due(&said, base_clock_ns() - begun_ns))
             fprintf(stderr, "zero-run: host %d waits: %s\n", self->host, why.message);
     } while (why.result == ZERO_AGAIN);
