@@ -3,6 +3,7 @@
 // this machine, too.
 #include "tests/ranks/run_command.h"
 
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,7 +25,7 @@ static void expect(const struct run_command *run, int status, const char *words)
 }
 
 // A remote shell that runs commands here, if the host is not "away". Files of "small" end at 2 MiB,
-// and "slow" does not answer.
+// "slow" does not answer, and the name server of "deaf" does not.
 static const char *make_shell(void)
 {
     const char *path = temporary_path(&run_directory, "rsh");
@@ -34,6 +35,8 @@ static const char *make_shell(void)
           "[ $host = away ] && { echo no route to $host >&2; exit 255; }\n"
           "[ $host = slow ] && sleep 100\n"
           "[ $host = small ] && ulimit -f 4096\n"
+          "[ $host = deaf ] && exec unshare -m sh -c "
+          "'mount --bind \"$RESOLV\" /etc/resolv.conf && exec sh -c \"$0\"' \"$*\"\n"
           "unset ONLY_HERE; cd /; exec \"$@\"\n",
           file);
     fclose(file);
@@ -106,6 +109,42 @@ static void a_host_that_is_not_reached(void **state)
     RUN(&run, "--hosts", HERE, "--", "/nowhere/program");
     expect(&run, 66, "cannot run '/nowhere/program'");
     assert_non_null(strstr(run.err, "host "));
+    run_command_free(&run);
+}
+
+// A remote shell that passes this process's own connection on says nothing of the first host's
+// address.
+static void another_connection_is_no_address(void **state)
+{
+    (void)state;
+    struct run_command run;
+    setenv("SSH_CONNECTION", "192.0.2.1 1000 192.0.2.2 22", 1);
+    RUN(&run, "--hosts", "no-such-host:1", "--rsh", make_shell(), "--", "true");
+    unsetenv("SSH_CONNECTION");
+    expect(&run, 69, "the first host's name 'no-such-host' is not known here");
+    run_command_free(&run);
+}
+
+// The host lives meanwhile, as zero-run hears.
+static void name_servers_that_do_not_answer_are_told(void **state)
+{
+    (void)state;
+    const struct sockaddr_in server = {.sin_family = AF_INET,
+                                       .sin_port = htons(53),
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 77)};
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct run_command run;
+    if (geteuid() != 0 || bind(fd, (const struct sockaddr *)&server, sizeof server)) {
+        close(fd);
+        skip();
+    }
+    assert_true(temporary_write(&run_directory, "resolv.conf",
+                                "nameserver 127.0.0.78\noptions timeout:20\n"));
+    setenv("RESOLV", temporary_path(&run_directory, "resolv.conf"), 1);
+    RUN(&run, "--hosts", "deaf:1", "--agent-timeout", "3", "--rsh", make_shell(), "--", "true");
+    unsetenv("RESOLV");
+    close(fd);
+    expect(&run, 69, "name deaf: no answer from the name servers in 5 s");
     run_command_free(&run);
 }
 
@@ -394,6 +433,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_have_one_fingerprint),
         cmocka_unit_test(a_remote_shell_starts_agents),
         cmocka_unit_test(a_host_that_is_not_reached),
+        cmocka_unit_test(another_connection_is_no_address),
+        cmocka_unit_test(name_servers_that_do_not_answer_are_told),
         cmocka_unit_test(a_name_that_is_long_is_told),
         cmocka_unit_test(hosts_are_explained),
         cmocka_unit_test(wrong_options_are_refused),

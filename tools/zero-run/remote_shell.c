@@ -12,6 +12,7 @@
 #include <pwd.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/pidfd.h>
@@ -93,6 +94,15 @@ bool run_shell_is_here(const struct run_host *host)
 
 /* ------------------------------------------------------------------ the process */
 
+// A remote shell that is not ssh may pass variables on, and the agent would take this process's own
+// connection for the one that has reached its host.
+static const char *hide_connection(void)
+{
+    const char *connection = getenv("SSH_CONNECTION");
+    unsetenv("SSH_CONNECTION");
+    return connection;
+}
+
 // In a session of its own: no terminal's signal reaches it, and it cannot ask for a password.
 // Returns an errno.
 static int spawn(struct run_shell *shell, struct run_command_line *line, int link, int error_fd)
@@ -119,9 +129,12 @@ static int spawn(struct run_shell *shell, struct run_command_line *line, int lin
                                                    POSIX_SPAWN_SETSIGDEF) &&
         !posix_spawnattr_setsigmask(&attributes, &none) &&
         !posix_spawnattr_setsigdefault(&attributes, &all);
+    const char *connection = shell->local ? NULL : hide_connection();
     result = ready ? posix_spawnp(&shell->pid, line->words[0], &actions, &attributes, line->words,
                                   environ)
                    : ENOMEM;
+    if (connection)
+        setenv("SSH_CONNECTION", connection, 1);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return result;
