@@ -52,8 +52,8 @@ if(ZERO_SANITIZE)
 endif()
 
 # Tests are some hundred programs with much of the library each: this linker needs a third of the
-# time for them.
-if(ZERO_TESTS)
+# time for them. It cannot read what GCC writes for optimisation at link time.
+if(ZERO_TESTS AND NOT CMAKE_INTERPROCEDURAL_OPTIMIZATION AND NOT CMAKE_C_FLAGS MATCHES "-flto")
   find_program(ZERO_LLD ld.lld)
   mark_as_advanced(ZERO_LLD)
   if(ZERO_LLD)

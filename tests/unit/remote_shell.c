@@ -251,6 +251,15 @@ static void zero_run_may_be_elsewhere(void **state)
                "install it there: "
                "sh: 1: zero-run: not found");
     run_shell_close(&shell);
+    use_script("#!/bin/sh\necho 'no such pod' >&2; exit 1\n");
+    strcpy(way.program, "/nonexistent/zero-run");
+    start(&there);
+    await_end();
+    expect_why("host there: no such pod: there is neither /nonexistent/zero-run nor a zero-run in "
+               "its PATH, so install it there; or ssh itself has failed: try `ssh ... there true`");
+    run_shell_close(&shell);
+    use_script(like_ssh);
+    strcpy(way.program, "/nonexistent/zero-run");
     snprintf(path, sizeof path, "%s:%s", dir.directory, getenv("PATH"));
     assert_int_equal(symlink(program, temporary_path(&dir, "zero-run")), 0);
     setenv("PATH", path, 1);

@@ -100,13 +100,29 @@ static void add_status(const struct run_shell *shell, const char *name, struct b
                                                          : "?");
 }
 
+// Remote shells that are not ssh end with 1 for either reason.
+static void add_either(const struct run_shell *shell, const char *name, struct base_text *text)
+{
+    char line[LINE];
+    if (find_line(shell, NULL, line))
+        base_text_add(text, "%s: ", line);
+    base_text_add(text,
+                  "there is neither %.1000s nor a zero-run in its PATH, so install it there; or %s "
+                  "itself has failed: try `%s %s%s true`",
+                  shell->way->program, name, name,
+                  shell->way->rsh && strchr(shell->way->rsh, ' ') ? "... " : "", shell->host->name);
+}
+
 // The remote shell has done its work, and what it was to start has not.
 static void add_program(const struct run_shell *shell, const char *name, struct base_text *text)
 {
     char line[LINE];
-    const bool missing =
-        shell->by_path && shell->end.si_code == CLD_EXITED &&
-        (shell->end.si_status == 127 || shell->end.si_status == 126 || shell->end.si_status == 1);
+    const bool exited = shell->by_path && shell->end.si_code == CLD_EXITED;
+    const bool missing = exited && (shell->end.si_status == 127 || shell->end.si_status == 126);
+    if (exited && shell->end.si_status == 1) {
+        add_either(shell, name, text);
+        return;
+    }
     if (missing)
         base_text_add(text,
                       "there is neither %.1000s nor a zero-run in its PATH, so install it there",
