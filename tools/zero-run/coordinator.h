@@ -26,15 +26,16 @@ struct run_far_host {
     char name[RUN_HOST_BYTES + RUN_LINK_NAME]; /**< as messages call it: a platform's host by its
                                                     number, and by its name once it has called */
     struct run_shell shell;
-    bool shelled;     /**< the agent was started by this process, and there is a shell to close */
-    bool up;          /**< it has begun; else it is not there yet, or any more */
-    bool lost;        /**< it was, and is not */
-    bool answered;    /**< what it was asked last */
-    bool blamed;      /**< what its ranks have recorded is here */
-    bool busy;        /**< it has ranks of this start, or output of them */
-    int slots;        /**< ranks that it has room for */
-    int first, count; /**< ranks of this start */
-    int port;         /**< free there; 0: none */
+    bool shelled;  /**< there is a shell or a link to close: this process has started the agent, or
+                        the agent has called */
+    bool up;       /**< it has begun; else it is not there yet, or any more */
+    bool lost;     /**< it was, and is not */
+    bool answered; /**< what it was asked last */
+    bool blamed;   /**< what its ranks have recorded is here */
+    bool busy;     /**< it has ranks of this start, or output of them */
+    int slots;     /**< ranks that it has room for */
+    int first, count;            /**< ranks of this start */
+    int port;                    /**< free there; 0: none */
     char client[64], server[64]; /**< how ssh knows this machine, and that one; "": not at all */
 };
 

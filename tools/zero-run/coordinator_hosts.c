@@ -168,10 +168,11 @@ static void leave_out(struct run_coordinator *all, struct run_far_host *far,
         return;
     }
     if (is_awaited(all, (int)(far - all->hosts)))
-        zero_fail(error, ZERO_E_TIMEOUT,
-                  "host %s has not called in time: zero-run has to run there, and to reach port %d "
-                  "of this host",
-                  far->name, all->listener.port);
+        zero_fail(
+            error, ZERO_E_TIMEOUT,
+            "host %s has not called in time: zero-run has to run there as this host (NODE_RANK "
+            "differs from host to host), and to reach port %d of this one",
+            far->name, all->listener.port);
     else if (far->shelled && far->shell.called)
         zero_fail(error, ZERO_E_IO, "host %s: %s", far->name, far->shell.link.why.message);
     else if (far->shelled) {
