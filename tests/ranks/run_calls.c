@@ -190,6 +190,31 @@ static void a_secret_or_job_of_one_side_ends_the_agent(void **state)
     }
 }
 
+static void numbers_that_differ_are_told(void **state)
+{
+    (void)state;
+    struct run_command head, far;
+    be_host(0, 2, 1);
+    unsetenv("PET_NPROC_PER_NODE");
+    RUN_START(&head, "-n", "1", "--", "sleep", "100");
+    be_host(1, 2, 1);
+    unsetenv("PET_NPROC_PER_NODE");
+    RUN(&far, "-n", "2", "--", "true");
+    run_command_finish(&head);
+    expect(&head, 78, " has -n 2, and host 0 has 1: give all the same");
+    expect(&far, 78, "the job has ended with status 78");
+    run_command_free(&far);
+    run_command_free(&head);
+    be_host(0, 2, 1);
+    RUN_START(&head, "--", "sleep", "100");
+    be_host(1, 3, 1);
+    RUN(&far, "--", "true");
+    run_command_finish(&head);
+    expect(&head, 78, " has --nodes 3, and host 0 has 2: give all the same");
+    run_command_free(&far);
+    run_command_free(&head);
+}
+
 // On host 1, which else would wait for a host 0 that has refused them.
 static void each_host_refuses_wrong_options(void **state)
 {
@@ -246,6 +271,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_second_of_a_number_ends_with_the_job),
         cmocka_unit_test(a_number_that_is_none_is_told_so),
         cmocka_unit_test(a_secret_or_job_of_one_side_ends_the_agent),
+        cmocka_unit_test(numbers_that_differ_are_told),
         cmocka_unit_test(a_port_that_is_taken_is_named),
         cmocka_unit_test(an_agent_waits_as_long_as_the_job_may),
         cmocka_unit_test(each_host_refuses_wrong_options),

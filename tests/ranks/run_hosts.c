@@ -185,6 +185,8 @@ static void wrong_options_are_refused(void **state)
     run_command_expect_line(&run, 64, "--rsh is for --hosts only", NULL);
     RUN(&run, "--hosts", "a", "-x", "NO_SUCH_VARIABLE", "--", "true");
     run_command_expect_line(&run, 64, "there is no such variable", NULL);
+    RUN(&run, "--hosts", "a:1", "b:1", "--", "true");
+    run_command_expect_line(&run, 64, "--hosts takes one list: a:1,b:1", NULL);
     RUN(&run, "--hosts", "a", "--trace", "t", "--", "true");
     run_command_expect_line(&run, 64, "--trace is for a job of one host", NULL);
 }

@@ -94,6 +94,7 @@ void run_agent_send_ready(struct run_agent *agent, int status, const struct base
     char client[RUN_AGENT_ADDRESS], server[RUN_AGENT_ADDRESS];
     run_agent_read_ssh(client, server);
     run_link_send(agent->link,
-                  json_pack("{s:s,s:i,s:o,s:s,s:s}", "is", "ready", "status", status, "text",
-                            run_span_string(error->message), "client", client, "server", server));
+                  json_pack("{s:s,s:i,s:o,s:s,s:s,s:i,s:i}", "is", "ready", "status", status,
+                            "text", run_span_string(error->message), "client", client, "server",
+                            server, "ranks", agent->own.ranks, "hosts", agent->own.hosts));
 }

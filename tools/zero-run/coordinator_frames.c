@@ -129,9 +129,23 @@ static void take_status(struct run_coordinator *all, const struct run_far_host *
               all->status == RUN_NO_PROGRAM ? "; each host needs it at the same path" : "");
 }
 
+// An agent that a platform has started was given numbers of its own.
+static void compare(struct run_coordinator *all, const struct run_far_host *far, const char *what,
+                    int theirs, int ours)
+{
+    if (theirs == 0 || theirs == ours || all->status)
+        return;
+    all->status = RUN_ENVIRONMENT;
+    all->why = (struct base_error){.result = ZERO_OK};
+    zero_fail(&all->why, ZERO_E_INVALID, "host %s has %s %d, and host 0 has %d: give all the same",
+              far->name, what, theirs, ours);
+}
+
 static void take_ready(struct run_coordinator *all, struct run_far_host *far, const json_t *report)
 {
     take_status(all, far, report);
+    compare(all, far, "-n", run_span_number(report, "ranks", 0), far->slots);
+    compare(all, far, "--nodes", run_span_number(report, "hosts", 0), all->count);
     snprintf(far->client, sizeof far->client, "%s", run_span_text(report, "client"));
     snprintf(far->server, sizeof far->server, "%s", run_span_text(report, "server"));
 }

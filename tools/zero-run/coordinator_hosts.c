@@ -227,7 +227,8 @@ static void await_coming(struct run_coordinator *all)
     deadline = deadline < job->stop.timeout_ns ? deadline : job->stop.timeout_ns;
     struct base_reminder said = {said_ns, 0};
     job->resting = true;
-    while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0) {
+    while (count_coming(all) > 0 && base_clock_ns() < deadline && job->stop.signals == 0 &&
+           !all->status) {
         run_turn(job, 100);
         run_signals_take(job);
         for (int i = 0; i < all->count; i++)

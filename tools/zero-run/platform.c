@@ -187,11 +187,11 @@ static zero_result call_again(struct run_link *link, const struct run_calling *c
 
 // Is the agent of this host, as soon as host 0 takes it as such.
 static int be_agent(struct run_link *link, const struct run_calling *calling,
-                    const struct run_self *self, struct base_error *error)
+                    const struct run_self *self, const struct run_agent_own *own,
+                    struct base_error *error)
 {
     struct base_reminder said = {1, 0};
     const uint64_t begun_ns = base_clock_ns();
-    const struct run_agent_own own = {.asked = calling->asked};
     struct base_error why = {.result = ZERO_OK};
     int status;
     do {
@@ -206,7 +206,7 @@ static int be_agent(struct run_link *link, const struct run_calling *calling,
             fprintf(stderr, "zero-run: host %d: host 0 at port %d of %s has all output\n",
                     self->host, calling->port, *calling->addresses);
         why.result = ZERO_OK;
-        status = run_agent(link, &own, &why);
+        status = run_agent(link, own, &why);
         if (why.result == ZERO_AGAIN && base_reminder_due(&said, base_clock_ns() - begun_ns))
             fprintf(stderr, "zero-run: host %d waits: %s\n", self->host, why.message);
     } while (why.result == ZERO_AGAIN);
@@ -233,8 +233,13 @@ static int call(const struct run_options *options, const struct boot_hosts *host
                                         .asked = is_asked_to_stop,
                                         .say = say_unanswered,
                                         .user = (void *)(uintptr_t)hosts};
+    // The platform's own number of ranks comes before -n.
+    const bool own_ranks = options->far.ranks_given && hosts->ranks == 0;
+    const struct run_agent_own own = {.asked = is_asked_to_stop,
+                                      .ranks = own_ranks ? options->ranks / hosts->hosts : 0,
+                                      .hosts = hosts->hosts};
     listen_to_signals();
-    int status = be_agent(&link, &calling, &self, error);
+    int status = be_agent(&link, &calling, &self, &own, error);
     if (short_time && error->result == ZERO_E_TIMEOUT) // --timeout has passed
         status = RUN_STOPPED;
     if (status == RUN_SYSTEM && !error->result && link.end != RUN_LINK_FAREWELL)

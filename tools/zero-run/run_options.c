@@ -201,6 +201,14 @@ static void plan_hosts(struct run_options *options)
         options->plan_least = options->plan_here;
 }
 
+// Whether a word that stands where the program's name should is one more host, as "b:4".
+static bool is_more_hosts(const char *word)
+{
+    const char *colon = strrchr(word, ':');
+    return colon && colon > word && colon[1] && !strchr(word, '/') &&
+           colon[1 + strspn(colon + 1, "0123456789")] == '\0';
+}
+
 // The hosts, and how many ranks they have room for.
 static zero_result check_hosts(struct run_options *options, struct base_error *error)
 {
@@ -220,6 +228,9 @@ static zero_result check_hosts(struct run_options *options, struct base_error *e
     if (!listed)
         return options->far.rsh ? zero_fail(error, ZERO_E_INVALID, "--rsh is for --hosts only")
                                 : ZERO_OK;
+    if (options->far.host_list && *options->program && is_more_hosts(*options->program))
+        return zero_fail(error, ZERO_E_INVALID, "--hosts takes one list: %.200s,%.100s",
+                         options->far.host_list, *options->program);
     result = options->far.host_list ? run_hosts_parse(hosts, options->far.host_list, error)
                                     : run_hosts_read(hosts, options->far.host_file, error);
     if (result)
