@@ -89,7 +89,7 @@ static void an_agent_that_is_not_needed_yet_can_be_stopped(void **state)
     RUN_START(&first, "--", "true");
     be_host(0, 2, 2);
     START_SCRIPT(&head, "echo $ZERO_RESTARTS there; exec sleep 100", "-n", "1:2", "--agent-timeout",
-                 "3", "--grace", "1");
+                 "1", "--grace", "1");
     run_await_output(&head, "[2] 0 there");
     assert_int_equal(kill(first.pid, SIGKILL), 0);
     run_command_finish(&first);

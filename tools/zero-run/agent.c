@@ -101,7 +101,7 @@ static enum run_status begin_job(struct run_agent *agent, struct base_error *err
     }
     const int slots = run_span_number(agent->begin, "slots", 1);
     agent->silence_ns = (uint64_t)run_span_number(agent->begin, "silence", 30) * 1000000000U;
-    agent->link->silence_ns = agent->silence_ns;
+    run_link_expect(agent->link, agent->silence_ns);
     agent->areas = base_calloc((size_t)slots, sizeof *agent->areas);
     if (!agent->areas) {
         zero_fail(error, ZERO_E_NOMEM, "no memory for %d ranks", slots);

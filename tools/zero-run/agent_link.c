@@ -272,6 +272,12 @@ void run_link_poll(const struct run_link *link, struct pollfd polls[RUN_LINK_POL
     polls[1] = (struct pollfd){.fd = writes && !one ? link->out : -1, .events = POLLOUT};
 }
 
+void run_link_expect(struct run_link *link, uint64_t silence_ns)
+{
+    link->silence_ns = silence_ns;
+    link->beat_ns = silence_ns / 4 < second_ns ? silence_ns / 4 : second_ns;
+}
+
 uint64_t run_link_due(const struct run_link *link)
 {
     if (link->state == RUN_LINK_ENDED)

@@ -164,6 +164,9 @@ uint64_t run_link_due(const struct run_link *link);
  * called whenever poll() says something, and when run_link_due() has come. *Local.* */
 void run_link_turn(struct run_link *link);
 
+/** Sets after how long a silence the link ends, and beats so that none is that long. *Local.* */
+void run_link_expect(struct run_link *link, uint64_t silence_ns);
+
 /** Takes the next frame. To be called after run_link_turn() until it returns false; what the other
  * side sent before its end comes before link->state is RUN_LINK_ENDED. *Local.* */
 bool run_link_next(struct run_link *link, struct run_frame *frame);

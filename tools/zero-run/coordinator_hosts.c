@@ -139,7 +139,7 @@ static void greet(struct run_coordinator *all, struct run_far_host *far)
 {
     if (!is_coming(far) || far->shell.link.state != RUN_LINK_OPEN)
         return;
-    far->shell.link.silence_ns = (uint64_t)all->options->far.agent_timeout_s * SECOND_NS;
+    run_link_expect(&far->shell.link, (uint64_t)all->options->far.agent_timeout_s * SECOND_NS);
     far->up = true;
     run_link_send(&far->shell.link, describe_begin(all, far));
 }
