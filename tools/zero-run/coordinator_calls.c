@@ -27,7 +27,8 @@ zero_result run_far_open_port(struct run_coordinator *all, struct base_error *er
                ? result
                : zero_fail(error, ZERO_E_IO,
                            "port %d, where the other hosts call, is in use on this one: give all "
-                           "hosts of the job another MASTER_PORT",
+                           "hosts of the job another MASTER_PORT, or this one its own NODE_RANK if "
+                           "it is not host 0",
                            port);
 }
 
