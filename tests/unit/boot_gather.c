@@ -296,6 +296,94 @@ static void noise_costs_a_line(void **state)
             close(noise[i]);
 }
 
+/** Introduces this process as rank 1, which speaks for a host that no process is on. */
+static int pretend_to_speak(const struct mesh_ranks *ranks, int world)
+{
+    const uint64_t deadline = base_clock_ns() + ranks->set.patience_ns;
+    struct boot_hello hello = {.rank = 1, .world = world, .pid = 77, .port = 1};
+    struct boot_header header;
+    snprintf(hello.job, sizeof hello.job, "%s", ranks->set.job);
+    snprintf(hello.name, sizeof hello.name, "main");
+    snprintf(hello.host, sizeof hello.host, "elsewhere");
+    const int fd = mesh_ranks_call(ranks);
+    assert_int_equal(boot_send(fd, BOOT_HELLO, &hello, sizeof hello, deadline, NULL), ZERO_OK);
+    assert_int_equal(boot_receive(fd, &header, 0, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, BOOT_KNOWN);
+    return fd;
+}
+
+static void bring(int fd, int rank, int world, int pid)
+{
+    const struct boot_member member = {.rank = rank, .world = world, .pid = pid};
+    assert_int_equal(boot_send(fd, BOOT_MEMBER, &member, sizeof member,
+                               base_clock_ns() + UINT64_C(20000000000), NULL),
+                     ZERO_OK);
+}
+
+// A speaker may bring any rank: rank 0 turns away those that cannot be, and goes on.
+static void what_a_speaker_brings_is_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        int rank, pid;
+        const char *why;
+    } cases[] = {{0, 78, "there is no rank 0 of 3"},    {3, 78, "there is no rank 3 of 3"},
+                 {INT32_MIN, 78, "there is no rank "},  {2, 0, "rank 2 can't be process 0"},
+                 {2, -1, "rank 2 can't be process -1"}, {1, 78, "rank 1 is there already"}};
+    struct mesh_ranks ranks;
+    struct boot_header header;
+    struct {
+        uint64_t token;
+        struct mesh_rank ranks[3];
+        struct mesh_entry entries[2];
+    } table;
+    mesh_ranks_begin(&ranks, ipv4, 30000);
+    const uint64_t deadline = base_clock_ns() + ranks.set.patience_ns;
+    start(&ranks, 0, 3, "a");
+    const int fd = pretend_to_speak(&ranks, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct {
+            struct boot_turned turned;
+            char why[BOOT_TEXT_BYTES + 1];
+        } said = {.turned = {.rank = 0}};
+        bring(fd, cases[i].rank, 3, cases[i].pid);
+        assert_int_equal(boot_receive(fd, &header, sizeof said, deadline, NULL), ZERO_OK);
+        assert_int_equal(header.type, BOOT_TURNED);
+        assert_int_equal(boot_receive_bytes(fd, &said, header.length, deadline, NULL), ZERO_OK);
+        assert_int_equal(said.turned.rank, cases[i].rank);
+        assert_non_null(strstr(said.why, cases[i].why));
+    }
+    bring(fd, 2, 3, 78);
+    assert_int_equal(boot_receive(fd, &header, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(header.type, BOOT_TABLE);
+    assert_int_equal(header.length, sizeof table);
+    assert_int_equal(boot_receive_bytes(fd, &table, sizeof table, deadline, NULL), ZERO_OK);
+    assert_int_equal(table.ranks[2].pid, 78);
+    assert_int_equal(table.ranks[2].entry, 1);
+    assert_int_equal(table.entries[1].rank, 1);
+    close(fd);
+    expect_all(&ranks, ZERO_E_PEER, "rank 1 (host elsewhere, process 77) went away");
+}
+
+// Half a message, or another one than ranks send: the meeting ends, and rank 0 with it.
+static void a_speaker_that_talks_nonsense_ends_the_meeting(void **state)
+{
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        struct mesh_ranks ranks;
+        struct boot_header header = {.magic = BOOT_MAGIC,
+                                     .protocol = BOOT_PROTOCOL,
+                                     .type = half ? BOOT_MEMBER : BOOT_TABLE,
+                                     .length = half ? sizeof(struct boot_member) : 0};
+        mesh_ranks_begin(&ranks, ipv4, 30000);
+        start(&ranks, 0, 3, "a");
+        const int fd = pretend_to_speak(&ranks, 3);
+        assert_int_equal(send(fd, &header, sizeof header, MSG_NOSIGNAL), sizeof header);
+        expect_all(&ranks, ZERO_E_PEER, "rank 1 (host elsewhere, process 77) went away");
+        close(fd);
+    }
+}
+
 // Another user's process listens where the ranks of this one gather.
 static void a_listener_of_another_user_is_not_trusted(void **state)
 {
@@ -398,6 +486,8 @@ int main(void)
         cmocka_unit_test(who_goes_away_is_named),
         cmocka_unit_test(one_that_is_asked_to_stop_ends_the_wait_of_all),
         cmocka_unit_test(noise_costs_a_line),
+        cmocka_unit_test(what_a_speaker_brings_is_checked),
+        cmocka_unit_test(a_speaker_that_talks_nonsense_ends_the_meeting),
         cmocka_unit_test(a_listener_of_another_user_is_not_trusted),
         cmocka_unit_test(any_call_may_fail),
     };
