@@ -60,7 +60,8 @@ enum boot_message_type {
     BOOT_TABLE = 5,      /**< rank 0 of several hosts: all are there: struct mesh_table's bytes */
     BOOT_PEER = 6,       /**< client to client: struct boot_peer */
     BOOT_READY = 7,      /**< client to rank 0: I am connected to all */
-    BOOT_GO = 8,         /**< rank 0: all have met; on one host with every rank's process id */
+    BOOT_GO = 8,         /**< rank 0: all have met; on one host with every rank's process id; of a
+                              speaker with its rank, an int32_t */
     BOOT_MISSING = 9,    /**< rank 0, while it waits: a text, the ranks that have not come */
     BOOT_PART = 10,      /**< a rank's share of an exchange: struct boot_part, and its bytes */
     BOOT_CHALLENGE = 11, /**< to a caller that claims to know the secret: BASE_NONCE_BYTES */

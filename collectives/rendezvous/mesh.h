@@ -100,10 +100,12 @@ void boot_host_id(unsigned char host_id[BOOT_HOST_ID_BYTES]);
 /** What boot_mesh_open() has made; owned by the caller, who closes the sockets he keeps open. */
 struct boot_mesh {
     int world;
-    int *sockets;                   /**< by rank: connected, not blocking, close-on-exec, without
-                                         delay (TCP_NODELAY). A leader has one to the leader of each
-                                         other host; with boot_meeting.each_rank each rank has one
-                                         to each other rank; else -1 */
+    int *sockets;                   /**< by rank: connected, not blocking, close-on-exec, of TCP
+                                         without delay (TCP_NODELAY). A leader has one to the leader
+                                         of each other host. Within a host the speaker has one to
+                                         each other rank, so that what all pass on reaches all; with
+                                         boot_meeting.each_rank each rank has one to each other
+                                         rank; else -1 */
     char (*hosts)[BOOT_HOST_BYTES]; /**< of every rank: the name of its host, printable */
     pid_t *pids;                    /**< of every rank, as it numbers itself there */
     int local_rank, local_world;    /**< this rank among those of its host, and how many these are:

@@ -116,17 +116,20 @@ static void let_go(const struct meeting *meeting)
 }
 
 // From now on the connection to a host is its leader's. That to the speaker of the others on rank
-// 0's own host has done its work.
+// 0's own host stays what it is.
 static void keep_leaders(const struct meeting *meeting)
 {
-    for (int i = 1; i < meeting->places->count; i++) {
+    const struct mesh_places *places = meeting->places;
+    for (int i = 1; i < places->count; i++) {
         int *socket = socket_of(meeting, i);
-        const int fd = *socket;
+        int fd = *socket;
+        if (!mesh_connects(meeting, i) && mesh_leader_entry(places, i) == 0)
+            continue;
         *socket = -1;
         if (mesh_connects(meeting, i))
-            meeting->sockets[meeting->places->entries[i].rank] = fd;
+            meeting->sockets[places->entries[i].rank] = fd;
         else
-            boot_fd_close(&(int){fd});
+            boot_fd_close(&fd);
     }
 }
 
@@ -189,10 +192,23 @@ static zero_result take_over(struct meeting *meeting, int *fds, int count, struc
     return ZERO_OK;
 }
 
+// A speaker says which rank it is.
+static zero_result check_speaker(const struct meeting *meeting, int speaker,
+                                 struct base_error *error)
+{
+    const struct mesh_rank *ranks = meeting->places->table->ranks;
+    if (speaker > 0 && speaker < meeting->place->world && speaker != meeting->place->rank &&
+        (int)ranks[speaker].entry == mesh_own_entry(meeting))
+        return ZERO_OK;
+    return zero_fail(error, ZERO_E_INVALID, "what speaks for this host says that it is rank %d",
+                     speaker);
+}
+
 // A rank for which its host's speaker speaks.
 static zero_result finish_member(struct meeting *meeting, struct base_error *error)
 {
     int leaders[MESH_SPEAKERS + 1], fds[MESH_SPEAKERS + 1], count = 0;
+    int32_t speaker = -1;
     zero_result result = mesh_hear_table(meeting, error);
     if (!result && mesh_own_name(meeting) == meeting->place->rank &&
         mesh_connects(meeting, mesh_own_entry(meeting)))
@@ -202,12 +218,16 @@ static zero_result finish_member(struct meeting *meeting, struct base_error *err
     if (!result)
         result = take_over(meeting, fds, count, error);
     if (!result)
-        result = boot_hear(meeting, BOOT_GO, NULL, 0, error);
+        result = boot_hear(meeting, BOOT_GO, &speaker, sizeof speaker, error);
+    if (!result)
+        result = check_speaker(meeting, speaker, error);
     for (int i = 0; result && i < count; i++)
         boot_fd_close(&fds[i]);
     if (result)
         return result;
-    boot_fd_close(&meeting->sockets[0]);
+    const int fd = meeting->sockets[0];
+    meeting->sockets[0] = -1;
+    meeting->sockets[speaker] = fd;
     for (int i = 0; i < count; i++)
         meeting->sockets[leaders[i]] = fds[i];
     return ZERO_OK;
@@ -215,18 +235,28 @@ static zero_result finish_member(struct meeting *meeting, struct base_error *err
 
 static zero_result say_ready(struct meeting *meeting, struct base_error *error)
 {
-    struct base_error why = {.result = ZERO_OK};
     assert(!meeting->member && meeting->listener < 0);
     meeting->told = true;
     zero_result result =
         boot_send(meeting->sockets[0], BOOT_READY, NULL, 0, boot_patience(meeting), error);
     if (!result)
         result = boot_hear(meeting, BOOT_GO, NULL, 0, error);
-    // As rank 0 does in let_go().
-    if (!result && mesh_gather_tell(meeting, BOOT_GO, NULL, 0, &why))
-        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll", "rank %d could not tell %s",
-                  meeting->place->rank, why.message);
+    if (!result)
+        mesh_gather_let_go(meeting);
     return result;
+}
+
+// What a speaker keeps: the connections to other hosts if it leads its own, that to rank 0 if it is
+// on rank 0's host, and those to the ranks that it speaks for.
+static void keep_near(struct meeting *meeting)
+{
+    const int own = mesh_own_entry(meeting);
+    const bool leads = mesh_connects(meeting, own) && !hands_over(meeting);
+    const bool beside_rank_0 = mesh_leader_entry(meeting->places, own) == 0;
+    for (int rank = 0; !leads && rank < meeting->place->world; rank++)
+        if (rank > 0 || !beside_rank_0)
+            boot_fd_close(&meeting->sockets[rank]);
+    mesh_gather_keep(meeting);
 }
 
 static zero_result finish_speaker(struct meeting *meeting, struct base_error *error)
@@ -244,11 +274,9 @@ static zero_result finish_speaker(struct meeting *meeting, struct base_error *er
         result = hand_sockets_over(meeting, error);
     if (!result)
         result = say_ready(meeting, error);
-    if (result || (mesh_connects(meeting, mesh_own_entry(meeting)) && !hands_over(meeting)))
-        return result;
-    for (int rank = 0; rank < meeting->place->world; rank++)
-        boot_fd_close(&meeting->sockets[rank]);
-    return ZERO_OK;
+    if (!result)
+        keep_near(meeting);
+    return result;
 }
 
 zero_result mesh_finish_client(struct meeting *meeting, struct base_error *error)

@@ -332,6 +332,34 @@ static void tell_callers(const struct meeting *meeting, zero_result result, cons
     }
 }
 
+void mesh_gather_let_go(const struct meeting *meeting)
+{
+    const int32_t own = meeting->place->rank;
+    for (int i = 0; meeting->gathering && i < meeting->gathering->count; i++) {
+        const struct mesh_member *member = &meeting->gathering->members[i];
+        struct base_error sent = {.result = ZERO_OK};
+        const zero_result result =
+            boot_send(member->fd, BOOT_GO, &own, sizeof own, boot_patience(meeting), &sent);
+        if (!result)
+            continue;
+        base_logf(meeting->place->log, ZERO_LOG_WARN, "coll",
+                  "rank %d could not tell rank %d of its host that all had met: %s",
+                  meeting->place->rank, member->rank, sent.message);
+        boot_send_failure(member->fd, result, sent.message);
+        shutdown(member->fd, SHUT_RDWR);
+    }
+}
+
+void mesh_gather_keep(struct meeting *meeting)
+{
+    for (int i = 0; meeting->gathering && i < meeting->gathering->count; i++) {
+        struct mesh_member *member = &meeting->gathering->members[i];
+        assert(meeting->sockets[member->rank] < 0);
+        meeting->sockets[member->rank] = member->fd;
+        member->fd = -1;
+    }
+}
+
 void mesh_gather_close(struct meeting *meeting, zero_result result, const char *why)
 {
     struct mesh_gathering *gathering = meeting->gathering;
@@ -343,7 +371,7 @@ void mesh_gather_close(struct meeting *meeting, zero_result result, const char *
         boot_callers_close(meeting->callers);
     boot_fd_close(&gathering->listener);
     for (int i = 0; i < gathering->count; i++) {
-        if (result)
+        if (result && gathering->members[i].fd >= 0)
             boot_send_failure(gathering->members[i].fd, result, why);
         boot_fd_close(&gathering->members[i].fd);
     }

@@ -137,6 +137,13 @@ zero_result mesh_gather_tell(const struct meeting *meeting, enum boot_message_ty
 zero_result mesh_gather_hand_over(const struct meeting *meeting, int rank, const int *fds,
                                   int count, struct base_error *error);
 
+/** Tells all members that all have met. One that does not hear it is shown the end of its
+ * connection, as by a death that the others then see. */
+void mesh_gather_let_go(const struct meeting *meeting);
+
+/** The connections to the members become this rank's, by their ranks. */
+void mesh_gather_keep(struct meeting *meeting);
+
 /** Closes the connections to the members, and tells those that have called, if `result` is no
  * success, why there is no meeting. */
 void mesh_gather_close(struct meeting *meeting, zero_result result, const char *why);

@@ -1,5 +1,5 @@
 // Many ranks of many hosts meet, a process for each host and a thread for each rank: each host's
-// leader gets a connection to each other host's, and no other rank has one.
+// leader gets a connection to each other host's, and no other rank has one beyond its host.
 //
 // Arguments: how many hosts, and ranks of each.
 
@@ -33,6 +33,7 @@ struct rank {
     uint64_t token;
     int local_rank, local_world, host_count;
     int connections; /**< to leaders of other hosts, */
+    int near;        /**< to ranks of its host, */
     int others;      /**< and to anything else */
     bool right;      /**< all leaders and processes are as they should be */
 };
@@ -54,19 +55,20 @@ static void look(const struct boot_mesh *mesh, struct rank *rank)
         if (mesh->sockets[peer] < 0)
             continue;
         rank->connections += leads && peer < hosts && peer != rank->rank;
-        rank->others += !leads || peer >= hosts || peer == rank->rank;
+        rank->near += peer != rank->rank && peer % hosts == rank->rank % hosts;
+        rank->others += peer % hosts != rank->rank % hosts && (!leads || peer >= hosts);
     }
 }
 
-// A leader tells each other one who it is, by the connection that it has to that.
+// Each rank tells each other one that it is connected to who it is.
 static void greet(const struct boot_mesh *mesh, struct rank *rank)
 {
     const uint64_t deadline = base_clock_ns() + UINT64_C(60000000000);
-    for (int peer = 0; peer < hosts; peer++)
+    for (int peer = 0; peer < mesh->world; peer++)
         if (mesh->sockets[peer] >= 0)
             boot_send(mesh->sockets[peer], BOOT_PEER, &rank->rank, sizeof rank->rank, deadline,
                       &rank->error);
-    for (int peer = 0; peer < hosts; peer++) {
+    for (int peer = 0; peer < mesh->world; peer++) {
         struct boot_header header;
         int theirs = -1;
         if (mesh->sockets[peer] < 0)
@@ -103,9 +105,10 @@ static void expect(const struct rank *rank, const struct rank *rank_0)
     const bool leads = rank->rank < hosts;
     if (rank->result || rank->error.result)
         fail_msg("rank %d: %d, %s", rank->rank, rank->result, rank->error.message);
-    if (!rank->right || rank->others || rank->connections != (leads ? hosts - 1 : 0) ||
-        rank->token != rank_0->token || rank->host_count != hosts ||
-        rank->local_world != ranks_of_each || rank->local_rank != rank->rank / hosts)
+    if (!rank->right || rank->others || rank->near < 1 ||
+        rank->connections != (leads ? hosts - 1 : 0) || rank->token != rank_0->token ||
+        rank->host_count != hosts || rank->local_world != ranks_of_each ||
+        rank->local_rank != rank->rank / hosts)
         fail_msg("rank %d: %d connections, %d others, %d of %d here, %d hosts, right %d",
                  rank->rank, rank->connections, rank->others, rank->local_rank, rank->local_world,
                  rank->host_count, rank->right);

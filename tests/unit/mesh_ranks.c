@@ -28,10 +28,14 @@ static void talk(const struct boot_mesh *mesh, int rank, bool each, struct boot_
 {
     const uint64_t deadline_ns = base_clock_ns() + UINT64_C(20000000000);
     char host[256];
+    int near_count = 0;
     gethostname(host, sizeof host);
     for (int peer = 0; peer < mesh->world; peer++) {
         const bool leaders = mesh->leaders[peer] == peer && mesh->leaders[rank] == rank;
-        check(verdict, (mesh->sockets[peer] >= 0) == (peer != rank && (each || leaders)),
+        const bool near = mesh->leaders[peer] == mesh->leaders[rank] && peer != rank;
+        near_count += near && mesh->sockets[peer] >= 0;
+        check(verdict,
+              (near && !each) || (mesh->sockets[peer] >= 0) == (peer != rank && (each || leaders)),
               "a connection to other ranks than leaders");
         unsigned char address[MESH_ADDRESS_BYTES];
         int port;
@@ -43,6 +47,11 @@ static void talk(const struct boot_mesh *mesh, int rank, bool each, struct boot_
             boot_send(mesh->sockets[peer], BOOT_PEER, mine, sizeof mine, deadline_ns,
                       &verdict->error);
     }
+    // One of the host has a connection to each of the others.
+    check(verdict,
+          near_count == mesh->local_world - 1 || (near_count == 1 && !each) ||
+              (rank == 0 && near_count == 0),
+          "connections within the host");
     for (int peer = 0; peer < mesh->world; peer++) {
         struct boot_header header;
         int theirs[3];
@@ -109,6 +118,7 @@ static void be_rank(const void *user, struct boot_verdict *verdict)
         base_fault_set(NULL, NULL);
         verdict->local_rank = mesh.local_rank;
         verdict->local_world = mesh.local_world;
+        verdict->value = met == ZERO_OK;
         if (met == ZERO_OK)
             talk(&mesh, role->rank, role->each_rank, verdict);
         else

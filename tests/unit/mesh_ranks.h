@@ -33,7 +33,8 @@ struct mesh_role {
 
 /** An empty set with a port and a job of its own. */
 void mesh_ranks_begin(struct mesh_ranks *ranks, const char *address, int timeout_ms);
-/** Forks a process that meets the others, and talks to each; returns its index in verdicts. */
+/** Forks a process that meets the others (verdict.value: it has), and talks to each; returns its
+ * index in verdicts. */
 int mesh_ranks_start(struct mesh_ranks *ranks, const struct mesh_role *role);
 /** Waits for all, and asserts that none of them leaked or crashed. */
 void mesh_ranks_end(struct mesh_ranks *ranks);
