@@ -299,8 +299,13 @@ static zero_result view_sum(struct coll_comm *comm, const struct coll_request *r
     if (slot->arena != comm->comm_world->partial_sums->id ||
         place.at - slot->at + place.bytes > slot->bytes)
         return coll_fail(comm, ZERO_E_DIVERGED,
-                         "rank %d makes no sum of a block of rank %d's host for rank %d", maker,
-                         first, comm->rank);
+                         "rank %d has posted %llu bytes for sums of its host in arena %u, and "
+                         "rank %d needs %llu at byte %llu of arena %u for the sum of ranks %d to "
+                         "%d: give all ranks the same sum_group and model",
+                         maker, (unsigned long long)slot->bytes, slot->arena, comm->rank,
+                         (unsigned long long)place.bytes, (unsigned long long)(place.at - slot->at),
+                         comm->comm_world->partial_sums->id, first,
+                         first + length_of(&request->op.reduce_scatter, first) - 1);
     const bool retired = coll_host_retired(comm, maker); // it counts nothing after that
     if (coll_host_behind(comm, maker)) {
         host->partial.whole = retired ? SIZE_MAX : host->partial.whole;
@@ -374,7 +379,10 @@ void coll_host_partial_view_ahead(struct coll_comm *comm, const struct coll_requ
     const struct host_comm *host = coll_host_of(comm);
     const size_t size = base_dtype_bytes(op->dtype);
     const size_t begin = (op->spans[comm->rank].offset + first) * size;
-    if (!host->partial.shown) {
+    const bool sums = first >= host->partial.whole;
+    if (sums != host->partial.shown) // show_as() would throw away what is asked for now
+        return;
+    if (!sums) {
         coll_host_view_ahead(comm, request, op->contributors, begin, count * size);
         return;
     }

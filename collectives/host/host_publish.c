@@ -164,10 +164,13 @@ static zero_result fail_targets(struct coll_comm *comm, const struct coll_reques
     char text[COLL_TEXT_BYTES];
     coll_signature_text(&mine->signature, request->sequence, text);
     return coll_fail(comm, ZERO_E_DIVERGED,
-                     "%s: rank %d wants it at byte %llu of memory of its host, rank %d at byte "
-                     "%llu, so they have not released the same before",
-                     text, coll_root_rank(comm, comm->rank), (unsigned long long)mine->target.at,
-                     coll_root_rank(comm, rank), (unsigned long long)other->target.at);
+                     "%s: rank %d wants %llu bytes at byte %llu of arena %u of its host, rank %d "
+                     "%llu bytes at byte %llu of arena %u: load and release the same units in the "
+                     "same order on all ranks",
+                     text, coll_root_rank(comm, comm->rank), (unsigned long long)mine->target.bytes,
+                     (unsigned long long)mine->target.at, mine->target.arena,
+                     coll_root_rank(comm, rank), (unsigned long long)other->target.bytes,
+                     (unsigned long long)other->target.at, other->target.arena);
 }
 
 /** ZERO_OK when all ranks of this host have made the call, and so read the target no more. */
