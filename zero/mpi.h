@@ -43,12 +43,34 @@ enum {
 
 /** What rank 0 tells the others. */
 struct zero_mpi_offer {
-    char job[ZERO_MPI_JOB_BYTES]; /**< the user's, or made of 128 random bits */
+    char job[ZERO_MPI_JOB_BYTES]; /**< the user's, of 191 bytes at most, or of 128 random bits */
     int32_t port;                 /**< where rank 0 listens; 0: it cannot */
     int32_t count;                /**< of addresses; 0: its host has no network */
     int32_t trusted; /**< the first address is the user's, of any length, and is not tried */
     char addresses[ZERO_MPI_ADDRESSES][48];
 };
+
+/** A variable of the environment; NULL: it is not set, or empty. */
+static inline const char *zero_mpi_variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/** Writes the job's name as zero_config.job can have it: at most 63 bytes, and '-' for each that is
+ * no printable character of ASCII. Returns whether that is the whole name. */
+static inline int zero_mpi_write_job(char *word, size_t size, const char *job)
+{
+    int whole = strlen(job) < size;
+    size_t length = 0;
+    for (; job[length] && length < size - 1; length++) {
+        const int plain = job[length] > ' ' && job[length] <= '~';
+        word[length] = plain ? job[length] : '-';
+        whole = whole && plain;
+    }
+    word[length] = '\0';
+    return whole;
+}
 
 /** The socket's address of `text` and `port`, of IPv4 or IPv6; its length, 0: it is none. */
 static inline socklen_t zero_mpi_sockaddr(struct sockaddr_storage *name, const char *text, int port)
@@ -176,8 +198,8 @@ static inline int zero_mpi_agree(int fd, unsigned mine, unsigned *all, MPI_Comm 
 static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
 {
     uint64_t chance[2];
-    const char *address = getenv("ZERO_MASTER_ADDR"), *port = getenv("ZERO_MASTER_PORT");
-    const char *job = getenv("ZERO_JOB");
+    const char *address = zero_mpi_variable("ZERO_MASTER_ADDR");
+    const char *port = zero_mpi_variable("ZERO_MASTER_PORT"), *job = zero_mpi_variable("ZERO_JOB");
     const int32_t given = port ? (int32_t)strtol(port, NULL, 10) : 0;
     if (getrandom(chance, sizeof chance, 0) != (ssize_t)sizeof chance)
         return -1;
@@ -186,7 +208,7 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
     if (job)
         snprintf(offer->job, sizeof offer->job, "%s", job);
     const int fd = zero_mpi_listen(offer, chance[0], given);
-    offer->trusted = address && *address && strlen(address) < ZERO_MPI_NAME_BYTES;
+    offer->trusted = address && strlen(address) < ZERO_MPI_NAME_BYTES;
     if (offer->trusted && given)
         offer->port = given;
     if (offer->trusted && offer->port) {
@@ -200,10 +222,12 @@ static inline int zero_mpi_make_offer(struct zero_mpi_offer *offer)
 /** Whether this rank's environment says of the job what holds, or nothing. */
 static inline int zero_mpi_agrees(const struct zero_mpi_offer *offer)
 {
-    const char *address = getenv("ZERO_MASTER_ADDR"), *port = getenv("ZERO_MASTER_PORT");
-    const char *job = getenv("ZERO_JOB");
-    // A name that does not fit into zero_config.job every rank has to know by itself.
-    if (job ? strcmp(job, offer->job) != 0 : strlen(offer->job) >= sizeof((zero_config *)0)->job)
+    const char *address = zero_mpi_variable("ZERO_MASTER_ADDR");
+    const char *port = zero_mpi_variable("ZERO_MASTER_PORT"), *job = zero_mpi_variable("ZERO_JOB");
+    char word[sizeof((zero_config *)0)->job];
+    // A name that zero_config.job can't have every rank has to know by itself.
+    if (job ? strncmp(job, offer->job, sizeof offer->job - 1) != 0
+            : !zero_mpi_write_job(word, sizeof word, offer->job))
         return 0;
     return (!address || (offer->trusted && !strcmp(address, (const char *)offer->addresses))) &&
            (!port || strtol(port, NULL, 10) == offer->port);
@@ -256,7 +280,11 @@ static inline int zero_mpi_is_lost(MPI_Comm comm)
  * zero's traffic over TCP takes that network, too. ZERO_MASTER_ADDR in rank 0's environment says
  * which one instead. It is not tried. ZERO_MASTER_PORT there is the port that rank 0 takes, and
  * ZERO_JOB the name of the job. What rank 0's environment says holds for all ranks: another one may
- * have the same variables, with the same values, or none of them.
+ * have the same variables, with the same values, or none of them. An empty variable is none.
+ *
+ * A ZERO_JOB of more than 63 bytes, or with a blank or a byte that is no printable character of
+ * ASCII, is not passed on: every rank has to have it. zero_open() takes the whole of it. This
+ * function compares the first 191 bytes only.
  *
  * zero_open() finds out which ranks share a host; these have shared memory, as always. On a host
  * without any address, not even the loopback's, all ranks are taken to be there, and master_addr
@@ -271,10 +299,10 @@ static inline int zero_mpi_is_lost(MPI_Comm comm)
  * this one only: the launcher is another MPI's than the program, or none. Only this rank learns it;
  * ZERO_WORLD_SIZE=1 says that it shall be alone. Or config has no struct_size of this header
  * (zero_config_default()).
- * ZERO_E_IO: rank 0 has no address that all ranks reach (is there a firewall? ZERO_MASTER_ADDR says
- * which), or no port to listen at (ZERO_MASTER_PORT may be in use); a rank has another
- * ZERO_MASTER_ADDR, ZERO_MASTER_PORT or ZERO_JOB than rank 0, or a ZERO_JOB of more than 63 bytes
- * that not all ranks have; another rank's config is invalid; or MPI failed.
+ * ZERO_E_IO: all ranks reach no address of rank 0. Look for a firewall, or set ZERO_MASTER_ADDR.
+ * Or rank 0 has no port to listen at, as ZERO_MASTER_PORT may be in use. Or a rank has another
+ * ZERO_MASTER_ADDR, ZERO_MASTER_PORT or ZERO_JOB than rank 0, or lacks a ZERO_JOB that is not
+ * passed on. Or another rank's config is invalid, or MPI failed.
  */
 static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm comm)
 {
@@ -303,7 +331,7 @@ static inline zero_result zero_config_from_mpi(zero_config *config, MPI_Comm com
         chosen++;
     config->rank = rank;
     config->world = world;
-    snprintf(config->job, sizeof config->job, "%.*s", (int)sizeof config->job - 1, offer.job);
+    zero_mpi_write_job(config->job, sizeof config->job, offer.job);
     config->master_addr[0] = '\0';
     config->master_port = 0;
     if (chosen == offer.count) // no network: all ranks are on one host

@@ -109,6 +109,14 @@ same "tcp"
 ZERO_MASTER_ADDR=localhost ZERO_TRANSPORT=tcp run tcp start 2 "$hello"
 same "localhost"
 
+# Names that are no word, or longer than zero_config.job, and variables that say nothing.
+long="$(printf '%0250d' 0)"
+for job in "my run" "läuft" "$long" ""; do
+    ZERO_JOB="$job" ZERO_MASTER_ADDR="" ZERO_MASTER_PORT="" ZERO_TRANSPORT=tcp \
+        run tcp start 2 "$hello"
+    same "job \"$job\""
+done
+
 # What rank 0's environment says of the job holds for all; a rank whose own says something else is
 # no rank of the job, and none waits for another.
 # shellcheck disable=SC2016 # for the shell of each rank

@@ -69,7 +69,7 @@ static zero_result read_plan_mode(struct eng_config *config, struct base_error *
     return ZERO_OK;
 }
 
-// The entry of the environment, or the program's own word.
+// The entry of the environment, unless it is empty, or the program's own word.
 static void add_variable(struct eng_place_variables *variables, const char *name, char *own)
 {
     const size_t length = strlen(name);
@@ -78,7 +78,7 @@ static void add_variable(struct eng_place_variables *variables, const char *name
         next++;
     *next = own;
     for (char **entry = environ; entry && *entry; entry++)
-        if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
+        if (!strncmp(*entry, name, length) && (*entry)[length] == '=' && (*entry)[length + 1])
             *next = *entry;
 }
 
