@@ -331,6 +331,23 @@ static void hosts_of_several_sizes_are_told(void **state)
     json_decref(plan);
 }
 
+/** A sum of two bf16 gradients in f32 is as large as they are; one of four is smaller. */
+static void a_group_that_sends_no_sum_is_not_advised(void **state)
+{
+    (void)state;
+    zero_config config = config_of(2, NULL);
+    config.comm_dtype = ZERO_BF16;
+    for (int here = 2; here <= 4; here += 2) {
+        setenv("ZERO_PLAN_LOCAL_WORLD", here == 2 ? "2" : "4", 1);
+        json_t *plan = planned(&config, 2 * here);
+        assert_string_equal(text(plan, "choices.between_hosts.reason"),
+                            here == 2 ? "sum_group=1"
+                                      : "sum_group=1; sum_group=4 sends one sum of 4, which gives "
+                                        "other bits");
+        json_decref(plan);
+    }
+}
+
 static void the_schema_is_that_of_the_manual(void **state)
 {
     (void)state;
@@ -733,6 +750,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(hosts_of_several_sizes_are_told, plan_no_more),
+        cmocka_unit_test_teardown(a_group_that_sends_no_sum_is_not_advised, plan_no_more),
         cmocka_unit_test_teardown(the_schema_is_that_of_the_manual, plan_no_more),
         cmocka_unit_test_teardown(every_file_is_told_of, plan_no_more),
         cmocka_unit_test_teardown(an_update_is_timed, plan_no_more),

@@ -86,6 +86,17 @@ static int largest_group(int each)
     return each & -each;
 }
 
+/** Whether sums of blocks of `group` ranks would travel, of some bucket. */
+static bool would_send_sums(const zero_ctx *z, int each, int group)
+{
+    for (size_t s = 0; s < z->layout.bucket_count; s++)
+        if (!z->layout.buckets[s].frozen &&
+            coll_partial_sums_travel(z->config.world, each, (uint32_t)group,
+                                     z->placement.buckets[s].comm_dtype))
+            return true;
+    return false;
+}
+
 /** Why contributions travel. */
 static void say_why_not(const zero_ctx *z, int each, struct eng_plan_between *between)
 {
@@ -96,7 +107,7 @@ static void say_why_not(const zero_ctx *z, int each, struct eng_plan_between *be
         snprintf(why, size, "hosts have not the same number of consecutive ranks");
     else if (each == 1)
         snprintf(why, size, "each host has one rank");
-    else if (group == 1 && largest_group(each) > 1)
+    else if (group == 1 && would_send_sums(z, each, largest_group(each)))
         snprintf(why, size, "sum_group=1; sum_group=%d sends one sum of %d, which gives other bits",
                  largest_group(each), largest_group(each));
     else if (group == 1)
