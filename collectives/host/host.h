@@ -438,24 +438,6 @@ void coll_host_count_steps(struct coll_comm *comm, uint64_t steps);
 /** Whether a rank has done fewer steps than this one. */
 bool coll_host_behind(const struct coll_comm *comm, int rank);
 
-/* ------------------------------------------------------------------ host_publish.c */
-
-/** Whether an all-gather is one that the ranks of a host do together: a publication, or one into
- * memory of the host. They read no source of each other. */
-static inline bool coll_host_parted(const struct coll_request *request)
-{
-    return request->kind == COLL_ALL_GATHER &&
-           (request->op.all_gather.together || !request->op.all_gather.recv);
-}
-
-/** Such an all-gather. */
-zero_result coll_host_gather_together(struct coll_comm *comm, const struct coll_request *request);
-
-/** What far ranks read of this one for a publication of its: its block if that lies in a shared
- * arena, else no bytes. *Local.* */
-struct host_place coll_host_published(const struct coll_comm *comm,
-                                      const struct coll_request *request);
-
 /* ------------------------------------------------------------------ host_message.c */
 
 /** Posts a send if it is its turn and there is room; else progress does it later. */

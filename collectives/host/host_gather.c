@@ -1,6 +1,7 @@
 // The operations that copy: each rank brings the blocks that are for it to where they are wanted.
 
 #include "collectives/host/host.h"
+#include "collectives/host/host_publish.h"
 
 #include <assert.h>
 

@@ -1,4 +1,5 @@
 #include "collectives/host/host.h"
+#include "collectives/host/host_publish.h"
 
 #include <assert.h>
 #include <string.h>

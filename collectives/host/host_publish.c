@@ -12,7 +12,7 @@
 // A rank is done when all ranks of its host have brought their parts, which they count as steps.
 // The part of a rank that leaves is brought by those that wait for it.
 
-#include "collectives/host/host.h"
+#include "collectives/host/host_publish.h"
 
 #include <assert.h>
 #include <string.h>
