@@ -351,13 +351,15 @@ struct boot_way {
     /** Writes which ranks have come from where, as text to add to why others are waited for. NULL:
      * it is not known. */
     void (*come_text)(const struct meeting *meeting, struct base_text *text);
-    /** Another rank, while it waits for what rank 0 says: adds what else to poll, and returns how
-     * many these are; deals with what has come; hears that rank 0 refuses a rank that it speaks
-     * for; passes on which ranks are missing. NULL, all of them: it speaks for itself. */
+    /** A speaker waits for what rank 0 says: adds what else to poll, and returns how many these
+     * are. This one and the next three are NULL if each rank speaks for itself. */
     int (*attend_poll)(const struct meeting *meeting, struct pollfd *polls);
+    /** Deals with what has come of these. */
     zero_result (*attend)(struct meeting *meeting, const struct pollfd *polls,
                           struct base_error *error);
+    /** Hears that rank 0 refuses a rank that this one speaks for. */
     zero_result (*hear_turned)(struct meeting *meeting, size_t length, struct base_error *error);
+    /** Passes on which ranks are missing. */
     void (*pass_missing)(const struct meeting *meeting);
     /** Writes who calls: "process 7", "a call from 10.0.0.1". */
     void (*caller_text)(const struct boot_caller *caller, char text[BOOT_TEXT_BYTES]);

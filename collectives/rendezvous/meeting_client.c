@@ -26,14 +26,24 @@ static void remind(struct meeting *meeting, const char *ranks, const char *why)
         meeting->way->say_waiting(meeting, seconds, ranks, why);
 }
 
+// The speaker of this host has not said that it knows this rank.
+static void remind_of_speaker(struct meeting *meeting)
+{
+    char why[BOOT_TEXT_BYTES] = "";
+    base_text_add(&(struct base_text){why, sizeof why, 0},
+                  "process %d of this host calls it for all ranks here, and has no answer yet: if "
+                  "it is no rank of this job, or stopped, end that process",
+                  (int)meeting->speaker);
+    remind(meeting, "rank 0", why);
+}
+
 // Says that this rank waits: for ranks that are missing, or (not `known`) for rank 0's answer.
 static void remind_of(struct meeting *meeting, bool known)
 {
     if (known)
         remind(meeting, missing_text(meeting), NULL);
     else if (meeting->member)
-        remind(meeting, "rank 0",
-               "another process of this host calls it for all ranks here, and has no answer yet");
+        remind_of_speaker(meeting);
     else
         remind(meeting, "rank 0",
                "something listens there, but has not answered as rank 0 of this job");
@@ -44,8 +54,13 @@ static zero_result fail_waiting(struct meeting *meeting, struct base_error *erro
     const struct boot_meeting *place = meeting->place;
     if (boot_wait_stops(&meeting->wait))
         return boot_fail_stopped(place->rank, missing_text(meeting), place->world, error);
-    return zero_fail(error, ZERO_E_TIMEOUT, "%s does not answer in time%s%s",
-                     meeting->member ? "the rank of this host that speaks for all here" : "it",
+    if (meeting->member)
+        return zero_fail(error, ZERO_E_TIMEOUT,
+                         "process %d, which speaks for the ranks of this host, does not answer in "
+                         "time: if it is no rank of this job, or stopped, end that process%s%s",
+                         (int)meeting->speaker, *meeting->missing ? "; it waited for " : "",
+                         meeting->missing);
+    return zero_fail(error, ZERO_E_TIMEOUT, "it does not answer in time%s%s",
                      *meeting->missing ? "; it waited for " : "", meeting->missing);
 }
 
@@ -224,6 +239,17 @@ static zero_result hear_missing(struct meeting *meeting, size_t length, struct b
     return result;
 }
 
+// Descriptors come with the message only that this rank waits for.
+static zero_result refuse_fds(const struct boot_header *header, int *fds, struct base_error *error)
+{
+    for (uint32_t i = 0; i < header->fds; i++)
+        boot_fd_close(&fds[i]);
+    return header->fds
+               ? zero_fail(error, ZERO_E_INVALID, "%u descriptors came with a message of type %u",
+                           header->fds, header->type)
+               : ZERO_OK;
+}
+
 // Receives the next message but those that this deals with by itself: which ranks are missing, and
 // that rank 0 refuses one that this rank speaks for.
 static zero_result hear_next(struct meeting *meeting, struct boot_header *header, size_t most,
@@ -238,6 +264,8 @@ static zero_result hear_next(struct meeting *meeting, struct boot_header *header
             result = boot_receive_with(meeting->sockets[0], header, most > turned ? most : turned,
                                        fds, room, boot_patience(meeting), error);
         meeting->told = meeting->told || (result && header->type == BOOT_FAIL);
+        if (!result && (header->type == BOOT_MISSING || header->type == BOOT_TURNED))
+            result = refuse_fds(header, fds, error);
         if (!result && header->type == BOOT_MISSING)
             result = hear_missing(meeting, header->length, error);
         else if (!result && header->type == BOOT_TURNED && meeting->way->hear_turned)
@@ -288,6 +316,7 @@ zero_result boot_hear_fds(struct meeting *meeting, enum boot_message_type type, 
     const zero_result result = hear_next(meeting, &header, 0, fds, count, error);
     if (result)
         return result;
+    assert(header.fds <= (uint32_t)count);
     if (header.type == type && header.fds == (uint32_t)count && header.length == 0)
         return ZERO_OK;
     for (uint32_t i = 0; i < header.fds; i++)
@@ -301,6 +330,11 @@ static zero_result fail_client(const struct meeting *meeting, zero_result result
     char own[BOOT_TEXT_BYTES], rank_0[BOOT_TEXT_BYTES];
     own_text(meeting, own);
     boot_rank_text(meeting, 0, rank_0);
+    if (meeting->member && !meeting->told && result == ZERO_E_PEER)
+        return zero_fail(error, result,
+                         "%s: process %d of this host, which speaks for its ranks, went away "
+                         "before all ranks had met: %s",
+                         own, (int)meeting->speaker, why);
     if (!meeting->way->apart && (meeting->told || result == ZERO_E_ABORTED))
         return zero_fail(error, result, "%s", why);
     if (!meeting->way->apart && result == ZERO_E_PEER)

@@ -2,13 +2,17 @@
  * collectives/rendezvous/mesh.h: how ranks of several hosts meet, and how their hosts get a
  * connection to each other.
  *
- * They meet in two levels. The ranks of one host, but for rank 0, gather at an abstract unix
- * socket, whose name is made of the job and the host. The first one that is there is their speaker;
- * no rank needs to know how many there are. Rank 0 listens at an address that every rank finds in
- * its launcher's environment. A speaker calls it until it answers, tells it of each rank of its
- * host that comes, and passes on what it says. When all have come rank 0 gives each speaker the
- * addresses of all speakers, and each calls those of lower numbers. Then it hands its connections
- * over to its host's leader, the lowest rank there. Hosts connect by TCP, over IPv4 or IPv6.
+ * With boot_meeting.each_rank, which both callers of today set, every rank calls rank 0, and each
+ * gets a connection to every other: at most BOOT_MESH_MAX ranks.
+ *
+ * Without it they meet in two levels. The ranks of one host, but for rank 0, gather at an abstract
+ * unix socket, whose name is made of the job and the host. The first one that is there is their
+ * speaker; no rank needs to know how many there are. Rank 0 listens at an address that every rank
+ * finds in its launcher's environment. A speaker calls it until it answers, tells it of each rank
+ * of its host that comes, and passes on what it says. When all have come rank 0 gives each speaker
+ * the addresses of all speakers, and each calls those of lower numbers. Then it hands its
+ * connections over to its host's leader, the lowest rank there. Hosts connect by TCP, over IPv4 or
+ * IPv6.
  *
  * If the job has a secret, both sides of each of these calls prove that they know it (base/hmac.h),
  * before either believes the other; the secret itself is never sent. It protects the meeting from

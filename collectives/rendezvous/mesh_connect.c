@@ -13,14 +13,19 @@
 
 /* ------------------------------------------------------------------ rank 0 */
 
-// Hears from a rank that it is connected to all others, or why not.
-static zero_result hear_ready(const struct meeting *meeting, int rank, struct base_error *error)
+// Hears from a speaker that its ranks are connected to all others (*ready), or why not. It may also
+// have told, before it had the table, of a rank that comes twice: that one is turned away.
+static zero_result hear_ready(struct meeting *meeting, int rank, bool *ready,
+                              struct base_error *error)
 {
     struct boot_header header;
     struct base_error heard = {.result = ZERO_OK};
-    zero_result result =
-        boot_receive(meeting->sockets[rank], &header, 0, meeting->place->deadline_ns, &heard);
-    if (!result && header.type != BOOT_READY)
+    zero_result result = boot_receive(meeting->sockets[rank], &header, sizeof(struct boot_member),
+                                      meeting->place->deadline_ns, &heard);
+    *ready = !result && header.type == BOOT_READY && header.length == 0;
+    if (!result && header.type == BOOT_MEMBER && header.length == sizeof(struct boot_member))
+        return mesh_hear_member(meeting, rank, error);
+    if (!result && !*ready)
         result = zero_fail(&heard, ZERO_E_INVALID, "a message of type %u", header.type);
     if (result == ZERO_E_PEER && header.type != BOOT_FAIL)
         return boot_fail_gone(meeting, rank, error);
@@ -62,9 +67,12 @@ static zero_result hear_all_ready(struct meeting *meeting, int *waiting, struct 
     for (int i = 1; i < meeting->places->count; i++) {
         if (!meeting->polls[i].revents)
             continue;
-        const zero_result result = hear_ready(meeting, meeting->places->speakers[i], error);
+        bool ready;
+        const zero_result result = hear_ready(meeting, meeting->places->speakers[i], &ready, error);
         if (result)
             return result;
+        if (!ready)
+            continue;
         meeting->polls[i] = (struct pollfd){.fd = -1};
         --*waiting;
     }

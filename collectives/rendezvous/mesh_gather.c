@@ -59,6 +59,7 @@ static zero_result check_speaker(struct meeting *meeting, struct base_error *err
                          "process %d of user %u listens where the ranks of this host gather",
                          (int)peer.pid, (unsigned)peer.uid);
     meeting->member = true;
+    meeting->speaker = peer.pid;
     return ZERO_OK;
 }
 
@@ -67,6 +68,7 @@ zero_result mesh_gather(struct meeting *meeting, struct base_error *error)
     int *fd = &meeting->sockets[0];
     struct sockaddr_un address;
     meeting->member = false;
+    meeting->speaker = 0;
     if (!meeting->gathering || meeting->gathering->listener >= 0)
         return ZERO_OK;
     const socklen_t length = find_address(&address, meeting);
@@ -207,7 +209,8 @@ static zero_result hear_member(const struct meeting *meeting, const struct mesh_
     const zero_result result =
         boot_receive(member->fd, &header, 0, base_clock_ns() + BOOT_GRACE_NS, &heard);
     if (header.type == BOOT_FAIL)
-        return zero_fail(error, result, "%s", heard.message);
+        return zero_fail(error, result, "%s: %s", boot_rank_text(meeting, member->rank, text),
+                         heard.message);
     return zero_fail(error, ZERO_E_PEER, "%s went away before all ranks had met",
                      boot_rank_text(meeting, member->rank, text));
 }

@@ -119,7 +119,8 @@ struct mesh_gathering *mesh_gathering_create(const struct boot_meeting *place);
  * another one. ZERO_AGAIN: another rank is about to be it. ZERO_E_INVALID, ZERO_E_IO. */
 zero_result mesh_gather(struct meeting *meeting, struct base_error *error);
 
-/** The boot_way's of a speaker. */
+/** What a speaker does while it waits for rank 0's word: boot_way.attend_poll, .attend,
+ * .hear_turned and .pass_missing. */
 int mesh_gather_poll(const struct meeting *meeting, struct pollfd *polls);
 zero_result mesh_gather_attend(struct meeting *meeting, const struct pollfd *polls,
                                struct base_error *error);

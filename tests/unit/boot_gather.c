@@ -204,8 +204,8 @@ static void another_world_ends_the_meeting(void **state)
     expect_all(&ranks, ZERO_E_INVALID, "says there are 5 ranks, rank 0 says 4");
 }
 
-// Whoever ends before all have met is named on every rank: one that another speaks for, and one
-// that speaks.
+// A rank that ends before all have met is named on every rank: one that another speaks for, and
+// one that speaks.
 static void who_goes_away_is_named(void **state)
 {
     (void)state;
@@ -226,10 +226,10 @@ static void who_goes_away_is_named(void **state)
         for (int i = 0; i < ranks.set.count; i++)
             if (i != victim)
                 boot_ranks_expect(&ranks.set, i, ZERO_E_PEER,
-                                  speaker && (i == 2 || i == 3) ? "it has closed its connection"
+                                  speaker && (i == 2 || i == 3) ? "of this host, which speaks for"
                                   : speaker                     ? "rank 4 (host "
                                                                 : "rank 3 (host ",
-                                  speaker && (i == 2 || i == 3) ? NULL : "went away");
+                                  "went away");
     }
 }
 
