@@ -86,9 +86,9 @@ void coll_stay_away(const struct boot_mesh *mesh, int rank, const struct base_er
 
 /** Leaves. *Local*, never waits: peers can still read what this rank started from arenas, which
  * live until the last of them has left; who waits for something it has not started gets
- * ZERO_E_PEER. By "tcp" it waits, for the time-out at most, until ranks of other hosts have read
- * it, as they have no other way to it, and then until all that it has said is where they are. For
- * ranks of its own host it never waits. Requests need not be drained. NULL is fine, and so is a
+ * ZERO_E_PEER. By "tcp" it waits for the time-out at most: first until ranks of other hosts have
+ * read what it started, then until they have all that it has said. For ranks of its own host it
+ * never waits. Requests need not be drained. NULL is fine, and so is a
  * communicator that failed. */
 void coll_close(struct coll_comm *comm);
 
@@ -208,9 +208,9 @@ void coll_arena_show(struct coll_arena *arena);
  * pieces through shared memory by the rank whose source it is, where the kernel does not allow the
  * second; then the others wait until that rank is in a call that makes progress. By "tcp" sources
  * are "sent" to other hosts in pieces, whatever their rank does, and ranks of one host read them as
- * by "shm", in the second way or the third. The same on all ranks. Such a source must
- * be there until it is drained, also when its rank closes the communicator or fails; where the path
- * is "direct" so must the result of an all-reduce, which the others write. After a failure that is
+ * by "shm", in the second way or the third. All ranks find one path. Such a source must be there
+ * until it is drained, also when its rank closes the communicator or fails. Where the path is
+ * "direct" so must the result of an all-reduce, which the others write. After a failure that is
  * until every rank has returned it. *Local.*
  */
 const char *coll_unregistered_path(const struct coll_comm *comm);

@@ -8,8 +8,8 @@
 #include "collectives/comm/comm.h"
 
 /**
- * Whether ranks of a host can add its blocks of a sum_group for owners on other hosts, so that one
- * sum of each block travels in place of its contributions: `each` ranks on every host
+ * Whether ranks of a host add its blocks of a sum_group for owners on other hosts. One sum of each
+ * block travels then in place of its contributions. It takes `each` ranks on every host
  * (coll_ranks_a_host()), and blocks that lie whole on one host. A sum that is no smaller than the
  * contributions does not travel. The bits are those of any other way. *Local.*
  */

@@ -1,10 +1,10 @@
 /**
  * collectives/host/host_partial.h: partial sums of an ordered reduce-scatter. Where each block of a
- * sum_group lies whole on one host, its ranks add it up for the owners on other hosts, and one sum
- * travels in place of the contributions. For each owner and block one rank of the block's host is
- * the maker. It makes its sums before it works on its own span, in a slot of the memory that
- * coll_partial_sums_create() gave, and counts two steps. An owner looks at a block's sum when its
- * maker has counted them. It takes the contributions instead if the maker leaves without having
+ * sum_group lies whole on one host, the ranks of that host add it up for the owners on other hosts.
+ * One sum travels in place of the contributions. For each owner and block one rank of the block's
+ * host is the maker. It makes its sums before it works on its own span, in a slot of the memory
+ * that coll_partial_sums_create() gave, and counts two steps. An owner looks at a block's sum when
+ * its maker has counted them. It takes the contributions instead if the maker leaves without having
  * done so, and where a sum is not finite, to find which contribution is not.
  */
 #ifndef COLLECTIVES_HOST_HOST_PARTIAL_H
