@@ -59,7 +59,8 @@ enum boot_message_type {
     BOOT_FAIL = 4,       /**< the sender gives up; the payload is why */
     BOOT_TABLE = 5,      /**< rank 0 of several hosts: all are there: struct mesh_table's bytes */
     BOOT_PEER = 6,       /**< client to client: struct boot_peer */
-    BOOT_READY = 7,      /**< client to rank 0: I am connected to all */
+    BOOT_READY = 7,      /**< client to rank 0: I am connected to all; or to its speaker: I have the
+                            table, and      the connections if I lead this host */
     BOOT_GO = 8,         /**< rank 0: all have met; on one host with every rank's process id; of a
                               speaker with its rank, an int32_t */
     BOOT_MISSING = 9,    /**< rank 0, while it waits: a text, the ranks that have not come */

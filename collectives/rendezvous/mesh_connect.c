@@ -226,6 +226,8 @@ static zero_result finish_member(struct meeting *meeting, struct base_error *err
     if (!result)
         result = take_over(meeting, fds, count, error);
     if (!result)
+        result = boot_send(meeting->sockets[0], BOOT_READY, NULL, 0, boot_patience(meeting), error);
+    if (!result)
         result = boot_hear(meeting, BOOT_GO, &speaker, sizeof speaker, error);
     if (!result)
         result = check_speaker(meeting, speaker, error);
@@ -280,6 +282,8 @@ static zero_result finish_speaker(struct meeting *meeting, struct base_error *er
     boot_fd_close(&meeting->listener);
     if (!result && hands_over(meeting))
         result = hand_sockets_over(meeting, error);
+    if (!result)
+        result = mesh_gather_await_ready(meeting, error);
     if (!result)
         result = say_ready(meeting, error);
     if (!result)

@@ -199,16 +199,17 @@ int mesh_gather_poll(const struct meeting *meeting, struct pollfd *polls)
     return called + gathering->count;
 }
 
-// A member says nothing but that it gives up.
+// Before the table a member says nothing but that it gives up; then that it is ready.
 static zero_result hear_member(const struct meeting *meeting, const struct mesh_member *member,
-                               struct base_error *error)
+                               bool ready, uint64_t deadline_ns, struct base_error *error)
 {
     char text[BOOT_TEXT_BYTES];
     struct boot_header header;
     struct base_error heard = {.result = ZERO_OK};
-    const zero_result result =
-        boot_receive(member->fd, &header, 0, base_clock_ns() + BOOT_GRACE_NS, &heard);
-    if (header.type == BOOT_FAIL)
+    const zero_result result = boot_receive(member->fd, &header, 0, deadline_ns, &heard);
+    if (!result && ready && header.type == BOOT_READY)
+        return ZERO_OK;
+    if (header.type == BOOT_FAIL || result == ZERO_E_TIMEOUT)
         return zero_fail(error, result, "%s: %s", boot_rank_text(meeting, member->rank, text),
                          heard.message);
     return zero_fail(error, ZERO_E_PEER, "%s went away before all ranks had met",
@@ -224,7 +225,8 @@ zero_result mesh_gather_attend(struct meeting *meeting, const struct pollfd *pol
     assert(speaks(meeting) && !meeting->member);
     for (int i = 0; i < gathering->count; i++)
         if (members[i].revents)
-            return hear_member(meeting, &gathering->members[i], error);
+            return hear_member(meeting, &gathering->members[i], false,
+                               base_clock_ns() + BOOT_GRACE_NS, error);
     return boot_callers_receive(meeting->callers, &reception, meeting, gathering->listener, polls,
                                 error);
 }
@@ -300,6 +302,15 @@ zero_result mesh_gather_tell(const struct meeting *meeting, enum boot_message_ty
         if (told && !result)
             result = fail_telling(meeting, member->rank, told, sent.message, error);
     }
+    return result;
+}
+
+zero_result mesh_gather_await_ready(const struct meeting *meeting, struct base_error *error)
+{
+    zero_result result = ZERO_OK;
+    for (int i = 0; meeting->gathering && i < meeting->gathering->count && !result; i++)
+        result = hear_member(meeting, &meeting->gathering->members[i], true,
+                             meeting->place->deadline_ns, error);
     return result;
 }
 

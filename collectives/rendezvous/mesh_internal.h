@@ -134,6 +134,10 @@ void mesh_gather_end(struct meeting *meeting);
 zero_result mesh_gather_tell(const struct meeting *meeting, enum boot_message_type type,
                              const void *payload, size_t length, struct base_error *error);
 
+/** Waits until all members have taken the table and the connections that it has handed over. Errors
+ * are mesh_gather_tell()'s, and what a member says that gives up. */
+zero_result mesh_gather_await_ready(const struct meeting *meeting, struct base_error *error);
+
 /** Hands connections over to a member, BOOT_FDS_MAX at a time. */
 zero_result mesh_gather_hand_over(const struct meeting *meeting, int rank, const int *fds,
                                   int count, struct base_error *error);
