@@ -70,6 +70,15 @@ function(zero_seen_elsewhere)
   endif()
 endfunction()
 
+# zero_wrap(<program> <functions...>): calls of a function go to the program's __wrap_<function>,
+# which may call __real_<function>. GNU ld leaves calls within the function's own file alone, lld
+# does not.
+function(zero_wrap program)
+  set(options ${ARGN})
+  list(TRANSFORM options PREPEND -Wl,--wrap=)
+  target_link_options(${program} PRIVATE ${options} -fuse-ld=bfd)
+endfunction()
+
 # zero_add_unit_test(<name> SOURCES <files...> [PARTS <files...>] [FOLDERS <folder targets...>]
 #                    [LIBS <libraries...>] [ARGS <args...>] [LABELS <labels...>]
 #                    [TIMEOUT <seconds>] [PROCESSORS <n>])
