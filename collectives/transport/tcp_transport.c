@@ -220,38 +220,35 @@ static zero_result meet_near(struct coll_comm *comm, const struct coll_config *c
                                          near->count, failure.message);
 }
 
-/** Ranks of every host: as many of each, one after another; 0: it is not so. */
-static int count_each(const struct boot_mesh *mesh, int world)
+/** The lowest rank of a rank's host. */
+static int leader_of(const struct boot_mesh *mesh, int rank)
 {
-    int each = 1;
-    while (mesh->leaders && each < world && mesh->leaders[each] == mesh->leaders[0])
-        each++;
-    for (int rank = 0; rank < world && mesh->leaders; rank++)
-        if (mesh->leaders[rank] != rank / each * each)
-            return 0;
-    return world % each == 0 ? each : 0;
+    return mesh->leaders ? mesh->leaders[rank] : rank;
 }
 
-/** How many ranks hosts have. ZERO_E_NOMEM. */
+/** How many ranks hosts have, and whether all have as many, one after another. ZERO_E_NOMEM. */
 static zero_result count_hosts(struct coll_comm *comm, const struct boot_mesh *mesh,
                                struct base_error *error)
 {
     struct coll_comm_world *comm_world = comm->comm_world;
     int *counts = base_calloc((size_t)comm->world, sizeof *counts);
     if (!counts)
-        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory for %d ranks", comm->name,
-                         comm->world);
+        return zero_fail(error, ZERO_E_NOMEM, "communicator %s: no memory", comm->name);
     for (int rank = 0; rank < comm->world; rank++)
-        counts[mesh->leaders ? mesh->leaders[rank] : rank]++;
-    comm_world->most_near = 0;
+        counts[leader_of(mesh, rank)]++;
+    int least = comm->world, most = 0;
     for (int rank = 0; rank < comm->world; rank++) {
-        if (counts[rank] > 0 && counts[rank] < comm_world->least_near)
-            comm_world->least_near = counts[rank];
-        if (counts[rank] > comm_world->most_near)
-            comm_world->most_near = counts[rank];
+        least = counts[rank] > 0 && counts[rank] < least ? counts[rank] : least;
+        most = counts[rank] > most ? counts[rank] : most;
     }
     base_free(counts);
-    assert(comm_world->least_near >= 1 && comm_world->least_near <= comm_world->most_near);
+    assert(least >= 1 && least <= most);
+    int each = least == most ? most : 0;
+    for (int rank = 0; rank < comm->world && each > 0; rank++)
+        each = leader_of(mesh, rank) == rank / each * each ? each : 0;
+    comm_world->least_near = least;
+    comm_world->most_near = most;
+    comm_world->ranks_a_host = each;
     return ZERO_OK;
 }
 
@@ -260,11 +257,9 @@ static void find_far(struct coll_comm *comm, const struct boot_mesh *mesh)
 {
     struct host_comm *host = coll_host_of(comm);
     for (int rank = 0; rank < comm->world; rank++) {
-        host->far[rank] =
-            mesh->leaders ? mesh->leaders[rank] != mesh->leaders[comm->rank] : rank != comm->rank;
+        host->far[rank] = leader_of(mesh, rank) != leader_of(mesh, comm->rank);
         host->far_count += host->far[rank];
     }
-    comm->comm_world->ranks_a_host = count_each(mesh, comm->world);
 }
 
 static zero_result connect_in_steps(struct coll_comm *comm, const struct coll_config *config,
