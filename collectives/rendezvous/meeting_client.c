@@ -239,11 +239,19 @@ static zero_result hear_missing(struct meeting *meeting, size_t length, struct b
     return result;
 }
 
-// Descriptors come with the message only that this rank waits for.
-static zero_result refuse_fds(const struct boot_header *header, int *fds, struct base_error *error)
+// Closes the descriptors that have come with a message. Those for which there was no room are
+// closed.
+static void close_fds(const struct boot_header *header, int *fds, int room)
 {
-    for (uint32_t i = 0; i < header->fds; i++)
+    for (uint32_t i = 0; i < header->fds && i < (uint32_t)room; i++)
         boot_fd_close(&fds[i]);
+}
+
+// Descriptors come with the message only that this rank waits for.
+static zero_result refuse_fds(const struct boot_header *header, int *fds, int room,
+                              struct base_error *error)
+{
+    close_fds(header, fds, room);
     return header->fds
                ? zero_fail(error, ZERO_E_INVALID, "%u descriptors came with a message of type %u",
                            header->fds, header->type)
@@ -265,7 +273,7 @@ static zero_result hear_next(struct meeting *meeting, struct boot_header *header
                                        fds, room, boot_patience(meeting), error);
         meeting->told = meeting->told || (result && header->type == BOOT_FAIL);
         if (!result && (header->type == BOOT_MISSING || header->type == BOOT_TURNED))
-            result = refuse_fds(header, fds, error);
+            result = refuse_fds(header, fds, room, error);
         if (!result && header->type == BOOT_MISSING)
             result = hear_missing(meeting, header->length, error);
         else if (!result && header->type == BOOT_TURNED && meeting->way->hear_turned)
@@ -316,11 +324,9 @@ zero_result boot_hear_fds(struct meeting *meeting, enum boot_message_type type, 
     const zero_result result = hear_next(meeting, &header, 0, fds, count, error);
     if (result)
         return result;
-    assert(header.fds <= (uint32_t)count);
     if (header.type == type && header.fds == (uint32_t)count && header.length == 0)
         return ZERO_OK;
-    for (uint32_t i = 0; i < header.fds; i++)
-        boot_fd_close(&fds[i]);
+    close_fds(&header, fds, count);
     return fail_unexpected(&header, error);
 }
 

@@ -301,14 +301,9 @@ zero_result boot_check(const struct boot_header *header, size_t most, struct bas
     return ZERO_OK;
 }
 
-static zero_result check_fds(const struct boot_header *header, int came, int room,
-                             struct base_error *error)
+static zero_result check_fds(const struct boot_header *header, int came, struct base_error *error)
 {
     char limit[BASE_LIMIT_TEXT];
-    if (came > room)
-        return zero_fail(error, ZERO_E_INVALID,
-                         "%d descriptors came with a message of type %u, where there can be %d",
-                         came, header->type, room);
     if (header->fds == (uint32_t)came)
         return ZERO_OK;
     base_limit_text(EMFILE, limit);
@@ -336,7 +331,7 @@ zero_result boot_receive_with(int fd, struct boot_header *header, size_t most, i
     if (!result && header->type == BOOT_FAIL)
         result = receive_failure(fd, header, deadline_ns, error);
     if (!result)
-        result = check_fds(header, came, room, error);
+        result = check_fds(header, came, error);
     for (int i = 0; result && i < came && i < room; i++)
         boot_fd_close(&fds[i]);
     return result;

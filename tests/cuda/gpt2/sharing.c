@@ -125,16 +125,28 @@ struct heard {
     char last[256];
 };
 
+// The ranks of a line: "[1] ..." or, where ranks have written alike, "[0,2] ...", "[1-2] ...".
+static void hear_named(struct heard *heard, const char *line)
+{
+    int first, last;
+    char *end;
+    for (const char *at = line; *at == '[' || *at == ','; at = end) {
+        first = last = (int)strtol(at + 1, &end, 10);
+        if (*end == '-')
+            last = (int)strtol(end + 1, &end, 10);
+        for (int rank = first; rank >= 0 && rank <= last && rank < MOST; rank++)
+            heard->named[rank] = true;
+    }
+}
+
 static void hear(struct heard *heard, const char *line, int victim)
 {
     char named[32], blamed[64];
-    int rank, said = 0;
     snprintf(named, sizeof named, "rank %d died", victim);
     snprintf(blamed, sizeof blamed, "zero-run: rank %d (process ", victim);
     heard->begun = heard->begun || strstr(line, "] step 3 ");
-    if (sscanf(line, "[%d] gpt2: %n", &rank, &said) == 1 && said > 0 && rank >= 0 && rank < MOST &&
-        strstr(line, named))
-        heard->named[rank] = true;
+    if (strstr(line, "] gpt2: ") && strstr(line, named))
+        hear_named(heard, line);
     heard->blamed =
         heard->blamed || (strncmp(line, blamed, strlen(blamed)) == 0 && strstr(line, "SIGKILL"));
     snprintf(heard->last, sizeof heard->last, "%.255s", line);
