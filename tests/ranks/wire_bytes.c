@@ -169,7 +169,7 @@ static void a_host_is_sent_what_it_needs_once(void **state)
         print_message("stage %d: ratio %.3f\n", ways[i].stage, together / alone);
         assert_true(together <= 1.05 * alone);
         // Half of each contribution, and of what was updated, or summed at stage 0, once each way.
-        assert_true(alone <= 1.05 * (MICROS / 2 + 1) * UNITS * ELEMENTS * sizeof(float));
+        assert_true(alone <= 1.05 * (MICROS / 2.0 + 1) * UNITS * ELEMENTS * sizeof(float));
     }
 }
 

@@ -197,7 +197,8 @@ static bool mixing_rank(struct coll_comm *comm, void *user)
         CHECK_OK(comm, coll_drain(comm, &gather));
         const int world = coll_world(comm);
         CHECK(holds(&slots, turn));
-        CHECK(values[COUNT - 1] == (float)(world * (world - 1) / 2 + world * (int)turn));
+        const int expected = world * (world - 1) / 2 + world * (int)turn;
+        CHECK(values[COUNT - 1] == (float)expected);
     }
     CHECK_OK(comm, coll_barrier(comm));
     free(values);
